@@ -42,6 +42,7 @@ from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.source.topic_ids import TopicIds
+from tailrace.spark_consumer.source.topic_policies import TopicPolicies
 from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
 from tailrace.spark_consumer.tables.base import TableServices, TableWork
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
@@ -121,6 +122,7 @@ class Pipeline:
         status.sink_of = self._sinks.router.name_of
         self._admin = SharedAdmin(settings.client)
         self._ids = TopicIds(self._admin)
+        self._policies = TopicPolicies(self._admin)
         self._parked = ParkedTables(
             settings.checkpoint,
             settings.max_offsets,
@@ -156,7 +158,9 @@ class Pipeline:
         services = opened.common
         ranges = ranges_of_batch(spark, self._settings.checkpoint, batch_id)
         self._find_new_topics(spark, ranges.end)
-        admitted = self._parked.admit(spark, self._without_control(ranges))
+        tables = self._without_control(ranges)
+        self._policies.read(spark, tables.end.keys())
+        admitted = self._parked.admit(spark, tables)
         self._status.batch_started(batch_id, {topic: found.offsets for topic, found in admitted.items()})
         try:
             with self._phase(spark, "certificates"):
@@ -229,6 +233,7 @@ class Pipeline:
         self._find_new_topics(spark, {})
         present = self._ids.ends(spark, self._parked.resuming)
         chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends, present)}
+        self._policies.read(spark, chunks.keys())
         if not chunks:
             self._ends_read = False  # a table that has only certificates left takes part in the next batch
             return False
@@ -304,6 +309,7 @@ class Pipeline:
             format=record_format(settings.format),
             runs=self._runs,
             transforms=transforms,
+            is_compacted=self._policies.is_compacted,
             topic_id=self._ids.get,
             phases=self._status.phases,
             accept_incomplete=settings.accept_incomplete,

@@ -18,6 +18,7 @@ from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
+from tailrace.spark_consumer.normalize.tombstones import with_deletes_of_tombstones
 from tailrace.spark_consumer.sink.base import Sink
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat
@@ -39,6 +40,7 @@ from tailrace.spark_consumer.transform.transforms import Transforms
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tailrace.schemas.sequence import Sequence
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.source.ranges import TopicRange
 
@@ -65,6 +67,8 @@ class TableServices:
     """Tells how many partitions a topic had; None: not known."""
     transforms: Transforms | None = None
     """What is done with rows before the sink gets them; None: nothing."""
+    is_compacted: Callable[[str], bool] = lambda _topic: False
+    """Whether Kafka compacts a topic."""
     topic_id: Callable[[str], str] = unknown_id
     """Kafka's id of a topic; empty if it is not known."""
     phases: Phases = field(default_factory=Phases)
@@ -118,6 +122,16 @@ class TableServices:
         alterations = self.schemas.alterations(topic)
         return decode_versions(found.records, found.schemas, images, alterations, read=found.read, fields=self.fields)
 
+    def decode_compacted(
+        self, raw: DataFrame, found: TopicRange, images: Images, passed: Mapping[int, Sequence]
+    ) -> tuple[TableSchema, DataFrame]:
+        """Decode the records of one topic for an upsert; a tombstone can be a delete (tombstones.py)."""
+        schema, decoded = self.decode(raw, found.topic, images)
+        if not self.is_compacted(found.topic):
+            return schema, decoded
+        records = self.format.resolve(raw, found.topic, self.schemas).records
+        return schema, with_deletes_of_tombstones(records, decoded, schema, found, passed)
+
     def transform(self, schema: TableSchema) -> TableTransform:
         """Return what is done with decoded records of a schema. Raises TransformError."""
         return TableTransform(schema, schema) if self.transforms is None else self.transforms.of(schema)
@@ -131,7 +145,7 @@ class TableServices:
 
     def reads_twice(self, topic: str) -> bool:
         """Return whether ``decode`` reads the records of a topic more than once, so that a cache of them pays."""
-        return self.format.finds_schemas or len(self.schemas.versions(topic)) > 1
+        return self.format.finds_schemas or self.is_compacted(topic) or len(self.schemas.versions(topic)) > 1
 
 
 class TableWork(ABC):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tailrace.spark_consumer.background import run_in_background
+from tailrace.spark_consumer.errors import IncompleteTopicError
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_partition
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
@@ -17,6 +18,7 @@ from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later
 from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStagedError, TableBatch, before_commit
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
+from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
 from tailrace.spark_consumer.tables.reasons import ends_too_early
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tailrace.schemas.table import TableSchema
-    from tailrace.spark_consumer.source.ranges import TopicRange
 
 
 log = structlog.get_logger(__name__)
@@ -42,6 +43,8 @@ class UpsertTable(TableWork):
         before, _ = self._services.states.load(spark, self._topic, self._batch_id, self._range)
         self._require_end(before)
         newest = self._services.newest_schema(spark, self._range)
+        if not newest.columns and self._services.is_compacted(self._topic):
+            newest = self._schema_of_all(spark, before)
         if not newest.columns:  # a connector has written no row yet
             return TableResult(0, None)
         applied = self._services.sink.applied(self._services.transform(newest).schema)
@@ -65,6 +68,17 @@ class UpsertTable(TableWork):
             # Queries did not fail, as they would for a bad record, or if the query were stopped.
             self._services.in_driver.path.fail(failure.__cause__, topic=self.topic)
         return result
+
+    def _schema_of_all(self, spark: SparkSession, before: TableState) -> TableSchema:
+        """Return the newest schema in a topic of which the range has only tombstones."""
+        ends = {number: OffsetRange(EARLIEST, end) for number, end in self._ends.items() if end}
+        found = self._services.newest_schema(spark, TopicRange(self._topic, ends))
+        if not found.columns and before.step >= 0:
+            raise IncompleteTopicError(
+                f"topic {self._topic} has only tombstones left: the rows that they delete are not known",
+                hint="set cleanup.policy=delete on the topic, and move the target table away to load it again",
+            )
+        return found
 
     def _is_for_driver(self, schema: TableSchema, found: TopicRange) -> bool:
         """Return whether a range of a table has so few records that queries cost more than they do."""
@@ -136,7 +150,8 @@ class UpsertTable(TableWork):
 
     def _write(self, spark: SparkSession, raw: DataFrame, found: TopicRange) -> TableResult:
         sink = self._services.sink
-        source, rows = self._services.decode(raw, self.topic, self._images)
+        before, _ = self._services.states.load(spark, self._topic, self._batch_id, self._range)
+        source, rows = self._services.decode_compacted(raw, found, self._images, before.moved_keys.passed)
         transform = self._services.transform(source)
         small = found.offsets <= SMALL_OFFSETS
         with interpreted(spark, when=small):
@@ -237,10 +252,13 @@ class UpsertTable(TableWork):
     def _moved_keys(self, spark: SparkSession, before: TableState, records: DataFrame | None) -> MovedKeys:
         """Remember the deletes of the batch if keys can have moved to other partitions."""
         known = self._known_keys(spark, before)
-        if records is None or not known.grown(len(self._ends)):
+        grown = known.grown(len(self._ends))
+        if records is None or not (grown or self._services.is_compacted(self._topic)):
             return known
         deletes, step = self._services.deletes, before.step + 1
         after = known.advance(greatest_by_partition(records), self._ends)
+        if not grown:
+            return after
         above = after.lowest if after.passed.keys() >= self._ends.keys() else None
         deletes.keep(spark, self._topic, known.deletes)
         last = deletes.write(records, self._topic, step, above=above)

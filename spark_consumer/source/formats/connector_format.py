@@ -65,7 +65,9 @@ class ConnectorFormat:
         """Return the records with the fingerprints of their schemas; one job, and more for schemas not seen before."""
         records = raw.withColumns({VALUE_ID: self._value.identity(), KEY_ID: self._key.identity()})
         present = records.where(fn.col("value").isNotNull())
-        found: list[Identity] = [tuple(row) for row in present.select(VALUE_ID, KEY_ID).distinct().collect()]
+        has_value = fn.col("value").isNotNull()
+        rows = [tuple(row) for row in records.select(has_value, VALUE_ID, KEY_ID).distinct().collect()]
+        found: list[Identity] = [(value_id, key_id) for is_event, value_id, key_id in rows if is_event]
         known = self._known.setdefault(topic, {})
         for identity in found:
             if identity not in known and None not in identity:
@@ -80,7 +82,7 @@ class ConnectorFormat:
         complete = {
             "schema": _fingerprints(schemas),
             "event": fn.coalesce(fn.col("event"), fn.lit(_NO_EVENT)),
-            "key": self._key.normalized(_texts(key_id for _, key_id in found)),
+            "key": self._key.normalized(_texts(key_id for *_, key_id in rows)),
         }
         return Resolved(prepared.withColumns(complete), ordered, read)
 
