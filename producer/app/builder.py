@@ -261,7 +261,7 @@ class SessionBuilder:
             self._resources.add(action)
         transaction = StreamTransaction(
             producer,
-            StreamOffset(resume.offset, uncounted=rules.uncounted),
+            StreamOffset(resume.offset, uncounted=rules.uncounted, has_unique_rows=tables.has_unique_rows),
             registry,
             settings=CommitSettings(
                 prefix,

@@ -149,6 +149,10 @@ class CapturedTables:
         described = _described(found)
         return None if _configured_or_primary_key(described, self._config) else described.unique_key
 
+    def has_unique_rows(self, version: TableVersion) -> bool:
+        """Return whether a version has a primary key or a unique index, as far as it is known."""
+        return bool(version.primary_key or self.keys.unique_key(version.id, version.columns))
+
     def remember_stand_in_key(self, found: CatalogTable, at: Offset) -> None:
         """Keep the unique index of a table for its first change: a later catalog may have another one."""
         unique = self.stand_in_key(found)

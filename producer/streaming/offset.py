@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
+
+import structlog
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.kafka.state_store import StoredOffset
@@ -13,12 +15,15 @@ from tailrace.producer.model.binlog_events import (
     PositionAdvanced,
     QueryEvent,
     RowsEvent,
+    TableVersion,
     TransactionBegin,
     TransactionCommit,
 )
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.transaction_mark import TransactionMark
+
+log = structlog.get_logger(__name__)
 
 _MAX_COUNTED_TABLES: Final = 1000
 """Tables whose rows are counted within one transaction: bounds the stored offset."""
@@ -29,8 +34,18 @@ _MAX_ENDED: Final = 1000
 class StreamOffset:
     """The progress of the binlog reader."""
 
-    def __init__(self, state: StoredOffset, *, uncounted: str = "") -> None:
-        """``uncounted`` are the operations whose rows are not written."""
+    def __init__(
+        self,
+        state: StoredOffset,
+        *,
+        uncounted: str = "",
+        has_unique_rows: Callable[[TableVersion], bool] = lambda _version: True,
+    ) -> None:
+        """``uncounted`` are the operations whose rows are not written.
+
+        ``has_unique_rows``: a table has a primary or unique key, so that every server logs its rows in one order.
+        """
+        self._has_unique_rows = has_unique_rows
         self.epoch = state.position.epoch
         """Epoch of the source."""
         self.transaction: TransactionBegin | None = None
@@ -164,8 +179,22 @@ class StreamOffset:
         if not self.resuming:
             return 0
         if self._resumed.relocated:
-            return (self._rows_before or {}).get(str(event.table.id), 0)
+            done = (self._rows_before or {}).get(str(event.table.id), 0)
+            return done if not done or self._has_unique_rows(event.table) else self._repeat(event.table.id)
         return self._resumed.rows if event.number == self._resumed.number + 1 else 0
+
+    def _repeat(self, table: TableId) -> int:
+        """Skip no row of a table: a replica finds rows without a key by a scan, and may log them in another order."""
+        assert self._rows_before is not None
+        rows = self._rows_before.pop(str(table))
+        log.warning(
+            "rows of a transaction that is partly written are written again from its beginning",
+            reason="another server may have them in another order: the table has neither a primary nor a unique key",
+            table=str(table),
+            rows=rows,
+            gtid=self._resumed.gtid,
+        )
+        return 0
 
     @property
     def skips_rows_of_connector(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset, decode
@@ -117,6 +118,24 @@ def test_another_server_skips_the_same_rows() -> None:
     offset.begin(begin(10))
     assert not offset.resuming
     assert offset.state().transactions[0].table_rows == {}
+
+
+def test_rows_without_a_key_are_repeated_on_another_server() -> None:
+    """It may have them in another order, so their number says nothing; those of another table are skipped as usual."""
+    mark = TransactionMark(f"{UUID}:9", 3, 530, table_rows={"d.a": 10, "d.b": 5}, relocated=True)
+    offset = StreamOffset(StoredOffset(POSITION, (mark,)), has_unique_rows=lambda version: version.id == B)
+    offset.begin(begin())
+
+    with capture_logs() as logs:
+        assert offset.rows_to_skip(rows(1)) == 0
+        offset.done(rows(1), A, 8)
+        assert offset.rows_to_skip(rows(2)) == 0
+    assert [(line["table"], line["rows"], line["gtid"]) for line in logs] == [("d.a", 10, f"{UUID}:9")]
+    assert offset.resuming
+    assert offset.rows_to_skip(rows(3, B)) == 5
+    offset.done(rows(3, B), B, 5)
+    assert not offset.resuming
+    assert offset.state().transactions[0].table_rows == {"d.a": 8, "d.b": 5}
 
 
 def test_mark_is_kept_until_its_transaction_comes() -> None:

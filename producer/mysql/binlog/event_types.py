@@ -140,7 +140,8 @@ def rolled_back() -> BinlogError:
     """Return the error for logged rows that a logged ROLLBACK reverts completely or partly."""
     return BinlogError(
         "a transaction with rows of captured tables ends with a logged rollback: it is unknown which rows it reverts",
-        hint="do not mix transactional and other tables in one transaction",
+        hint="do not mix transactional and other tables in one transaction; rows before the rollback are in the topics "
+        "if they filled a Kafka transaction",
     )
 
 
