@@ -56,6 +56,11 @@ _PROCESS_GAUGES: Final = (
         "1 while no split is started because too many wait for the binlog reader",
         ("snapshot", "waits_for_stream"),
     ),
+    (
+        "tailrace_stream_held_milliseconds",
+        "For how long the stream has been waiting for the snapshot of a table, and writes nothing; 0: it does not wait",
+        ("stream", "held_ms"),
+    ),
     ("cdc_remaining_table_count", "Tables whose snapshot is not complete", ("snapshot", "tables_remaining")),
     ("tailrace_tables_in_error", "Tables that cannot be captured as they are", ("snapshot", "tables_in_error")),
 )
@@ -150,10 +155,17 @@ class StatusCollector(Collector):
         modes = GaugeMetricFamily(
             "tailrace_table_mode", "1 for the mode of the table", labels=["server", "table", "mode"]
         )
+        held = CounterMetricFamily(
+            "tailrace_table_held_milliseconds",
+            "Time for which the stream has waited for the snapshot of the table",
+            labels=["server", "table"],
+        )
         for table, status in tables.items():
+            held.add_metric([server, table], status["held_ms"])
             records.add_metric([server, table], status["records"])
             replaced.add_metric([server, table], status["values_replaced"])
             modes.add_metric([server, table, str(status["mode"])], 1)
+        yield held
         yield records
         yield replaced
         yield modes

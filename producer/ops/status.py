@@ -57,6 +57,8 @@ class TableStatus:
     """Why the table is not captured, in mode ``error``."""
     values_replaced: int = 0
     """Values that the modes cannot represent (event.converting.failure.handling.mode=warn)."""
+    held_ms: int = 0
+    """Time for which the stream has waited for the snapshot of the table; no table was written meanwhile."""
 
 
 @dataclass(slots=True)
@@ -116,6 +118,8 @@ class Status:
         """What the source committed until this time is in Kafka; 0: not known."""
         self._at_end = False
         """Whether the source had nothing more when ``_through_us`` was set."""
+        self._held: tuple[TableId, float] | None = None
+        """The table for which the stream waits, and since when."""
 
     # -- the process --
 
@@ -218,6 +222,25 @@ class Status:
     def stream_loop(self) -> None:
         """The stream's loop goes round."""
         self._looped_at = time.monotonic()
+        if self._held is not None:
+            with self._lock:
+                self._end_hold()
+
+    def stream_held(self, table: TableId) -> float:
+        """The stream waits for the snapshot of a table, until its loop goes round; return for how many seconds now."""
+        self._looped_at = now = time.monotonic()
+        with self._lock:
+            if self._held is None or self._held[0] != table:
+                self._end_hold()
+                self._held = table, now
+            return now - self._held[1]
+
+    def _end_hold(self) -> None:
+        if self._held is not None:
+            table, since = self._held
+            self._held = None
+            if table in self._tables:
+                self._tables[table].held_ms += round((time.monotonic() - since) * 1000)
 
     def stream_rows(self, table: TableId, op: str, records: int, *, events: int = 1, skipped: int = 0) -> None:
         """Count rows events of one operation (c, u or d), their records, and the events without records."""
@@ -296,9 +319,14 @@ class Status:
         with self._lock:
             copies = [(table, copy(status)) for table, status in self._tables.items()]  # the stream waits meanwhile
             stream = asdict(self._stream) | {"lag_ms": self._lag_ms(now_us)}
+            held, since = self._held or (None, 0.0)
             phase, error, connected = self._current_phase().value, self._error, self._connected
             waiting = self._waiting
         tables = {str(table): asdict(status) for table, status in sorted(copies, key=lambda item: item[0])}
+        stream["held_by"] = str(held or "")
+        stream["held_ms"] = held_ms = round((time.monotonic() - since) * 1000) if held else 0
+        if stream["held_by"] in tables:
+            tables[stream["held_by"]]["held_ms"] += held_ms
         received_us = stream["received_ts_us"]
         stream["idle_ms"] = max(0, now_us - received_us) // 1000 if received_us else None
         return {

@@ -338,7 +338,7 @@ class BinlogReader:
         """
         tracked = version.tracked
         while tracked.mode is _PLANNING:
-            self._wait()
+            self._wait(tracked)
         done = self._offset.rows_to_skip(event) if self._offset.resuming else 0
         keys = version.key_readers[event.op](event.data, event.start, event.stop) if not done else None
         encoded = None
@@ -373,13 +373,13 @@ class BinlogReader:
         assert tracked.order is not None, f"{tracked.id} has no key order"
         sorted_keys = tracked.order.sort_rows(keys)
         while (found := self._router.decide(sorted_keys, tracked)) is None:
-            self._wait()
+            self._wait(tracked)
         return found
 
-    def _wait(self) -> None:
+    def _wait(self, tracked: TrackedTable) -> None:
         """Let other threads make progress with a split; what was counted so far does not wait for that."""
         self._report_status()
-        self._coordinator.wait()
+        self._coordinator.wait(tracked.id)
 
     def _count(self, version: StreamedVersion, op: str, records: int) -> None:
         """Count a rows event; it is reported with the others of its batch."""

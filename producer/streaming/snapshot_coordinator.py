@@ -6,7 +6,7 @@ All methods run on the stream's thread. The enumerator, on its own thread, calls
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -36,6 +36,10 @@ from tailrace.schemas.watermark import Watermark
 
 log = structlog.get_logger(__name__)
 
+_REPORT_HOLD_S: Final = 5.0
+_REPEAT_HOLD_S: Final = 60.0
+"""After how long a wait of the stream is reported, and after how long again."""
+
 
 class SnapshotCoordinator:
     """The snapshots of all tables, as the stream sees them."""
@@ -52,6 +56,7 @@ class SnapshotCoordinator:
         self._splits: dict[str, tuple[Split, SplitState]] = {}
         self._partitions: dict[str, int] = {}
         """Topic to the number of partitions that the stream's client was last told."""
+        self._next_report_s = _REPORT_HOLD_S
 
     def known_keys(self) -> dict[str, Mapping[str, Any]]:
         """Return what is known of keys, for snapshot readers; any thread may call this."""
@@ -267,14 +272,44 @@ class SnapshotCoordinator:
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
-    def wait(self) -> None:
-        """Let other threads make progress with a split; commits when due. Raises CaptureStoppedError on a stop."""
+    def wait(self, table: TableId | None = None) -> None:
+        """Let other threads make progress with a split; commits when due. Raises CaptureStoppedError on a stop.
+
+        No table is written until the split of a held change is committed, since the offset says of all tables at once
+        what is done. So each wait is reported: in the status, in metrics, and in the log if it takes long. ``table`` is
+        that of the change; None: any that is being read.
+        """
+        tables = self._registry.tables.values()
+        held = table or next((tracked.id for tracked in tables if tracked.being_read), None)
+        if held is not None:
+            self._report_hold(held)
         while not self.mailbox.wait(0.05):
             if self.mailbox.stopped:
                 raise CaptureStoppedError
-            self._status.stream_loop()
+            if held is not None:
+                self._report_hold(held)
+            else:
+                self._status.stream_loop()
             self._transaction.commit_if_due()
         self.end_splits()
+
+    def _report_hold(self, table: TableId) -> None:
+        seconds = self._status.stream_held(table)
+        if seconds < _REPORT_HOLD_S:
+            self._next_report_s = _REPORT_HOLD_S
+        if seconds < self._next_report_s:
+            return
+        self._next_report_s = seconds + _REPEAT_HOLD_S
+        tracked = self._registry.tables.get(table)
+        splits = [] if tracked is None else [split.id for split in tracked.opened.values() if split.being_read]
+        log.warning(
+            "the stream waits for a table whose snapshot is being read: no table is written meanwhile",
+            hint="a table whose key cannot be cut is one split: read it while few changes are made, or leave it out of "
+            "the snapshot with snapshot.include.collection.list",
+            table=str(table),
+            splits=", ".join(splits[:5]) or "the greatest key is being read",
+            held_s=round(seconds),
+        )
 
     def end_splits(self) -> None:
         """Write END for splits whose high watermark is passed, and finish tables whose splits have all ended."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from prometheus_client import generate_latest
+
+from tailrace.producer.ops.metrics import registry
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import SPLIT_HEADER
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 
 if TYPE_CHECKING:
+    import pytest
+
     from tailrace.producer.model.split import Split
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
@@ -132,3 +137,49 @@ def test_readers_pause_while_the_binlog_reader_is_behind(
         capture.wait_position(mysql_server)
 
     assert _rows(kafka_broker, prefix, database, "t") == dict(database.execute("SELECT id, v FROM t"))
+
+
+def test_a_hold_of_the_stream_is_reported(
+    mysql_server: MySqlServer,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    database: Database,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A change of a table that is one split holds the others: status, metrics and log name the table."""
+    _fill(database, "a", CHUNK)
+    database.execute("CREATE TABLE k (f FLOAT PRIMARY KEY, v INT)")
+    database.execute("INSERT INTO k VALUES (1.5, 1), (2.5, 2)")
+    held, warning = f"{database.name}.k", "the stream waits for a table whose snapshot is being read"
+    seen: list[str] = []
+
+    def hold(split: Split) -> None:
+        if split.table.table != "k":
+            return
+        eventually(lambda: capture.status.snapshot()["tables"][f"{database.name}.a"]["mode"] == "streaming", "table a")
+        database.execute("UPDATE k SET v = 9 WHERE v = 2")
+        database.execute("INSERT INTO a VALUES (1000, 'behind')")
+
+        def reported() -> bool:
+            seen.append(capsys.readouterr().out)
+            return warning in "".join(seen)
+
+        eventually(reported, "the warning", 60)
+        stream = capture.status.snapshot()["stream"]
+        assert stream["held_by"] == held
+        assert stream["held_ms"] >= 5000
+        text = generate_latest(registry(capture.status)).decode()
+        assert f'tailrace_table_held_milliseconds_total{{server="{prefix}",table="{held}"}}' in text
+        assert f'tailrace_stream_held_milliseconds{{server="{prefix}"}} 0.0' not in text
+
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {"snapshot.max.threads": 2})
+    with CaptureThread(settings, SnapshotHooks(before_high=hold)) as capture:
+        capture.wait_snapshot()
+        capture.wait_position(mysql_server)
+        now = capture.status.snapshot()
+    [line] = [line for line in "".join(seen).splitlines() if warning in line]
+    assert f"table={held}" in line
+    assert f"splits={held}:" in line
+    assert (now["stream"]["held_by"], now["stream"]["held_ms"]) == ("", 0)
+    assert now["tables"][held]["held_ms"] >= 5000
+    assert 1000 in _rows(kafka_broker, prefix, database, "a")

@@ -79,6 +79,7 @@ def test_status_counts_what_is_reported() -> None:
         "splits_ended": 0,
         "records": 2,
         "values_replaced": 3,
+        "held_ms": 0,
         "error": "",
     }
     assert now["snapshot"] == {
