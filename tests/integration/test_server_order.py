@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -137,6 +138,21 @@ def test_without_xa_no_grant_is_needed() -> None:
         with closing(connect(account_settings(plain.host, plain.port, "blind", "b"))) as session:
             assert not xa_commits.sees_commits(session)
             xa_commits.wait_until_visible(session, 0)
+
+
+def test_the_catalog_has_what_is_executed(server: HeldServer) -> None:
+    """What is known of keys rests on it: a definition is read behind the offset at which it holds."""
+    columns = "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME IN ('n', 'm')"
+    for statement, found in (
+        ("CREATE TABLE d.n (a INT PRIMARY KEY)", {"a"}),
+        ("ALTER TABLE d.n ADD COLUMN b INT", {"a", "b"}),
+        ("RENAME TABLE d.n TO d.m", {"a", "b"}),
+        ("DROP TABLE d.m", set()),
+    ):
+        known = executed(server)
+        with server.committing(partial(run, server, statement)):
+            assert executed(server) != known
+            assert {name for (name,) in run(server, columns)} == found
 
 
 @pytest.mark.long

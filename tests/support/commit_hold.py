@@ -63,7 +63,7 @@ class HeldServer(MySqlServer):
         self._flag.unlink(missing_ok=True)
 
     @contextmanager
-    def committing(self, commit: Callable[[], None]) -> Iterator[None]:
+    def committing(self, commit: Callable[[], object]) -> Iterator[None]:
         """Run a commit in a thread, and hold it until the block ends."""
         thread = threading.Thread(target=commit)
         self.hold()
