@@ -25,6 +25,7 @@ from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
+from tailrace.producer.streaming.former_tables import former_key
 from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.producer.streaming.topics import CaptureTopics
@@ -144,7 +145,7 @@ def write_startup_state(
         log.warning("table is no longer captured", table=name)
         if state.tables[name].mode is not TableMode.ERROR:
             state.former.add(name)
-            transaction.store(state_store.former_key(name), b"{}")
+            transaction.store(former_key(name), b"{}")
         transaction.store(state_store.table_key(name), None)
         del state.tables[name]
     _remove_keys(transaction, state, set(state.keys) - names)
@@ -162,7 +163,7 @@ def find_former_tables(
     former = [TableId(*name.split(".")) for name in state.former if name.count(".") == 1]
     for table in topics.without_topic(former):
         state.former.discard(str(table))
-        transaction.store(state_store.former_key(table), None)
+        transaction.store(former_key(table), None)
     state.former.update(map(str, topics.with_records(unread)))
 
 
@@ -182,7 +183,7 @@ def request_full_resnapshot(
         state.tables[str(table)] = TableState(TableMode.STREAMING)
         transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
     stored = IncrementalSnapshotQueue.from_state(state)
-    queue = IncrementalSnapshotQueue(offsets=stored.offsets).adding(map(SnapshotRequest, tables))
+    queue = stored.emptied().adding(map(SnapshotRequest, tables))
     _store_queue(transaction, state, stored, queue)
 
 

@@ -286,11 +286,6 @@ def backfill_value(count: int) -> bytes:
     return orjson.dumps({"count": count})
 
 
-def former_key(table: object) -> bytes:
-    """Return the key of the record that says that a topic has rows of a former table."""
-    return f"former/{table}".encode()
-
-
 def prepared_key(xid: str) -> bytes:
     """Return the key of a prepared transaction's record."""
     return f"prepared/{xid}".encode()

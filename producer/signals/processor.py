@@ -169,15 +169,9 @@ class SignalProcessor:
         """Whether no split may be assigned now."""
         return self.queue.paused
 
-    def stopped(self, table: TableId) -> bool:
-        """Return whether the rest of a table is no longer requested."""
-        request = self.queue.first_request(table)
-        return request is None or request.stopped
-
-    def condition(self, table: TableId) -> str:
-        """Return the SQL condition on the rows of a table; empty: all rows."""
-        request = self.queue.first_request(table)
-        return request.condition if request is not None else ""
+    def first_request(self, table: TableId) -> SnapshotRequest | None:
+        """Return the request of a table that is served next, or that is being served."""
+        return self.queue.first_request(table)
 
     def pending_tables(self) -> list[TableId]:
         """Return the requested tables in the order of their requests."""
@@ -216,10 +210,10 @@ class SignalProcessor:
         self._notifications.send(AggregateType.INITIAL, NotificationType.TABLE_SCAN_COMPLETED, data)
         self._initial_completed(table)
 
-    def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
+    def on_table_removed(self, table: TableId, *, incremental: bool, request: int | None = None) -> None:
         """See ``SnapshotProgressListener``; also called for a requested table that no longer exists."""
         self._initial_completed(table)
-        while self.queue.first_request(table) is not None:
+        while (first := self.queue.first_request(table)) is not None and request in {None, first.number}:
             self._incremental_completed(table, 0, "SQL_EXCEPTION")
             if incremental:
                 return  # a later request may still be possible

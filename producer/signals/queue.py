@@ -55,6 +55,8 @@ class IncrementalSnapshotQueue:
     correlation_id: str = ""
     """Id of the signal that started the snapshot; its notifications have this id."""
     offsets: ChannelOffsets = ChannelOffsets()
+    last: int = field(default=0, compare=False)
+    """Number of the last request that was added, so that no two of a session have the same."""
 
     @cached_property
     def tables(self) -> tuple[TableId, ...]:
@@ -71,15 +73,18 @@ class IncrementalSnapshotQueue:
 
     def adding(self, requests: Iterable[SnapshotRequest]) -> IncrementalSnapshotQueue:
         """Return the queue with more requests at its end."""
-        first = self.requests[-1].number + 1 if self.requests else 1
-        added = tuple(replace(request, number=number) for number, request in enumerate(requests, first))
-        return replace(self, requests=self.requests + added)
+        added = tuple(replace(request, number=number) for number, request in enumerate(requests, self.last + 1))
+        return replace(self, requests=self.requests + added, last=self.last + len(added))
+
+    def emptied(self) -> IncrementalSnapshotQueue:
+        """Return a queue without requests: it is not paused and has no signal."""
+        return IncrementalSnapshotQueue(offsets=self.offsets, last=self.last)
 
     def without(self, table: TableId) -> IncrementalSnapshotQueue:
         """Return the queue without the first request for a table; an empty queue is not paused and has no signal."""
         removed = self.first_request(table)
         requests = tuple(request for request in self.requests if request is not removed)
-        return replace(self, requests=requests) if requests else IncrementalSnapshotQueue(offsets=self.offsets)
+        return replace(self, requests=requests) if requests else self.emptied()
 
     def to_json(self) -> bytes:
         """Return the value of the record ``signals``."""
@@ -123,7 +128,8 @@ class IncrementalSnapshotQueue:
         )
         gtid, event = stored["source"]
         offsets = ChannelOffsets(stored["kafka"], stored["file"], (gtid, event))
-        return cls(requests, stored["paused"], stored["correlation_id"], offsets)
+        last = max(state.requests, default=0)
+        return cls(requests, stored["paused"], stored["correlation_id"], offsets, last)
 
 
 def _stored(request: SnapshotRequest) -> dict[str, Any]:
@@ -211,7 +217,7 @@ def _stop(queue: IncrementalSnapshotQueue, action: StopSnapshot, is_running: Cal
             requests.append(request)
         elif is_running(request.table):
             requests.append(replace(request, stopped=True))
-    after = replace(queue, requests=tuple(requests)) if requests else IncrementalSnapshotQueue(offsets=queue.offsets)
+    after = replace(queue, requests=tuple(requests)) if requests else queue.emptied()
     if not after.tables:
         after = replace(after, paused=False)
     data = {} if expressions is None else data_collections(matched)

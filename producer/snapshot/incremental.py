@@ -74,7 +74,7 @@ class IncrementalSnapshotRunner:
         except TableUnreadableError as error:
             # Changes are held while a reader is active on their split; they may continue only after its rows.
             workers.close()
-            raise self._cancel(error.table, str(error)) from error
+            raise self._cancel(error) from error
         finally:
             workers.close()
         while self._any_running(enumerator.tables):
@@ -84,8 +84,9 @@ class IncrementalSnapshotRunner:
         """Whether the stream has not ended all that was read; until then no table can be read again."""
         return self._mailbox.call(lambda: any(self._control.is_running(table) for table in tables))
 
-    def _cancel(self, table: TableId, reason: str) -> SourceUnavailableError:
+    def _cancel(self, error: TableUnreadableError) -> SourceUnavailableError:
         """Cancel the incremental snapshot of an unreadable table; no reader is active. Return the error to raise."""
-        log.error("an incremental snapshot was cancelled: its table cannot be read", table=str(table), error=reason)
-        self._mailbox.call(lambda: self._coordinator.cancel_incremental(table))
+        table, request = error.table, error.request
+        log.error("an incremental snapshot was cancelled: its table cannot be read", table=str(table), error=str(error))
+        self._mailbox.call(lambda: self._coordinator.cancel_incremental(table, request))
         return SourceUnavailableError("an incremental snapshot was cancelled", table=str(table))

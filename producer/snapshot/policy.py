@@ -23,6 +23,7 @@ from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import KeyColumn, Range, Split, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.signals.queue import SnapshotRequest
 from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
@@ -37,9 +38,11 @@ ABOVE_NUMBER: Final = -1
 class TableUnreadableError(Exception):
     """A table cannot be read; its incremental snapshot is cancelled when no reader is active."""
 
-    def __init__(self, table: TableId, reason: str) -> None:
+    def __init__(self, table: TableId, reason: str, request: int | None) -> None:
+        """``request``: its number; None: the snapshot was running before this session."""
         super().__init__(reason)
         self.table = table
+        self.request = request
 
 
 class SnapshotControl(Protocol):
@@ -55,11 +58,8 @@ class SnapshotControl(Protocol):
     def pending_tables(self) -> list[TableId]:
         """Return the tables to read, in the order of their requests."""
 
-    def stopped(self, table: TableId) -> bool:
-        """Whether the rest of a table is not requested any more."""
-
-    def condition(self, table: TableId) -> str:
-        """Return the SQL condition on the rows of a table; empty: all rows."""
+    def first_request(self, table: TableId) -> SnapshotRequest | None:
+        """Return the request that is served next, or that is being served; None if the table is not requested."""
 
     def is_running(self, table: TableId) -> bool:
         """Whether an incremental snapshot of a table is running; on the stream's thread."""
@@ -182,6 +182,8 @@ class IncrementalSnapshot(SnapshotPolicy):
     def __init__(self, planner: TablePlanner, coordinator: SnapshotCoordinator, control: SnapshotControl) -> None:
         super().__init__(planner, coordinator)
         self._control = control
+        self._taken: dict[TableId, SnapshotRequest] = {}
+        """The requests that are served here. The stream may have removed one, and have another of the same table."""
 
     @property
     def paused(self) -> bool:
@@ -190,11 +192,13 @@ class IncrementalSnapshot(SnapshotPolicy):
 
     def stopped(self, table: TableId) -> bool:
         """See ``SnapshotPolicy``."""
-        return self._control.stopped(table)
+        request, taken = self._control.first_request(table), self._taken.get(table)
+        return request is None or request.stopped or (taken is not None and request.number != taken.number)
 
     def condition(self, table: TableId) -> str:
         """See ``SnapshotPolicy``."""
-        return self._control.condition(table)
+        request = self._control.first_request(table)
+        return request.condition if request is not None else ""
 
     def can_resume(self, table: TableId, stored: TableState, splits: Iterable[SplitState]) -> bool:
         """Continue on the same server with the same key."""
@@ -206,12 +210,19 @@ class IncrementalSnapshot(SnapshotPolicy):
 
     def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
         """See ``SnapshotPolicy``."""
+        request = self._control.first_request(table)
+        if request is not None:
+            self._taken[table] = request
         self._coordinator.resume_incremental(table, self._planner.stream_order(columns), stored)
 
     def start(self, table: TableId) -> StartedPlan | None:
         """Plan the current content of the table."""
-        if self.stopped(table):
-            self._cancel(table)
+        request = self._control.first_request(table)
+        if request is None:
+            return None
+        self._taken[table] = request
+        if request.stopped:
+            self._cancel(table, "it was stopped by a signal")
             return None
         planner = self._planner
         found = planner.plan_input(table)
@@ -224,7 +235,7 @@ class IncrementalSnapshot(SnapshotPolicy):
         order = planner.stream_order(columns)
         state = _new_plan(TableMode.INCREMENTAL, columns, greatest)
         if not self._call(lambda: self._coordinator.start_incremental(table, order, state)):
-            self._cancel(table)
+            self._cancel(table, "the log has the end of the table")
             return None
         return StartedPlan(state, columns, splitter, found.estimated_rows)
 
@@ -233,14 +244,20 @@ class IncrementalSnapshot(SnapshotPolicy):
         if planned:
             self._remove_planned(table)
         else:
-            self._cancel(table)
+            self._cancel(table, "the source does not have the table")
 
     def raise_unreadable(self, table: TableId, error: Exception) -> NoReturn:
         """See ``SnapshotPolicy``."""
-        raise TableUnreadableError(table, str(error)) from error
+        raise TableUnreadableError(table, str(error), self._number(table)) from error
 
-    def _cancel(self, table: TableId) -> None:
-        self._call(lambda: self._coordinator.cancel_incremental(table))
+    def _cancel(self, table: TableId, reason: str) -> None:
+        number = self._number(table)
+        log.info("an incremental snapshot is cancelled", table=str(table), request=number, reason=reason)
+        self._call(lambda: self._coordinator.cancel_incremental(table, number))
+
+    def _number(self, table: TableId) -> int | None:
+        taken = self._taken.get(table)
+        return None if taken is None else taken.number
 
 
 def _state_without_rows(split: Split, low: Offset, high: Offset) -> SplitState:

@@ -45,31 +45,12 @@ class Alterations:
 
     def on_statement(self, event: QueryEvent, effect: DdlEffect) -> None:
         """Publish what a statement did to the columns of a captured table."""
-        if effect.change is not Change.ALTER or not effect.columns:
+        if effect.change is not Change.ALTER:
             return
-        tracked = self._context.registry.tables.get(effect.table)
-        if tracked is None or tracked.mode is TableMode.ERROR:
-            return
-        context, table = self._context, effect.table
-        changes = tuple(self._changes(table, effect.columns, strict=is_strict(event.sql_mode)))
-        if not changes:
-            return
-        stale = [change for change in changes if change.needs_rows]
-        reread = bool(stale) and context.settings.reads_after_alter
-        alteration = Alteration(
-            topic=context.tables.topic(table),
-            database=table.database,
-            table=table.table,
-            statement=event.sql,
-            changes=changes,
-            sequence=Sequence.at(context.transaction.offset.epoch, event.file, event.query_pos),
-            reread=reread,
-        )
-        topic = schemas_topic(context.settings.prefix)
-        context.transaction.send(topic, alteration.record_key(), alteration.to_json())
-        self._versions.republish(table)
-        if reread:
-            self._new_tables.on_arrived(table, context.transaction.offset.position.after(event))
+        reads, table = self._context.settings.reads_after_alter, effect.table
+        stale = self._publish(event, effect, strict=is_strict(event.sql_mode), reads=reads)
+        if stale and reads:
+            self._new_tables.on_arrived(table, self._context.transaction.offset.position.after(event))
         elif stale:
             log.warning(
                 "a statement changed rows without row events: the topic keeps their old values",
@@ -78,6 +59,42 @@ class Alterations:
                 statement=event.sql[:200],
                 hint="send a signal execute-snapshot for the table, or set tailrace.snapshot.altered.tables=true",
             )
+
+    def on_copied(self, event: QueryEvent, effect: DdlEffect) -> bool:
+        """Publish what the columns of a copy are for those of the table that it is about to replace.
+
+        Return whether its rows must be read: the tools write them as INSERT IGNORE does, and a renamed column of the
+        copy may have other values.
+        """
+        if not effect.columns:
+            return False
+        tracked = self._context.registry.tables.get(effect.table)
+        renamed = any(action.kind == "rename" for action in effect.columns)
+        return bool(self._publish(event, effect, strict=False, reads=True)) or renamed or tracked is None
+
+    def _publish(self, event: QueryEvent, effect: DdlEffect, *, strict: bool, reads: bool) -> list[ColumnChange]:
+        """Publish a statement; return the changes whose values only the rows have, which are read if ``reads``."""
+        tracked = self._context.registry.tables.get(effect.table)
+        if not effect.columns or tracked is None or tracked.mode is TableMode.ERROR:
+            return []
+        context, table = self._context, effect.table
+        changes = tuple(self._changes(table, effect.columns, strict=strict))
+        if not changes:
+            return []
+        stale = [change for change in changes if change.needs_rows]
+        alteration = Alteration(
+            topic=context.tables.topic(table),
+            database=table.database,
+            table=table.table,
+            statement=effect.sql,
+            changes=changes,
+            sequence=Sequence.at(context.transaction.offset.epoch, event.file, event.query_pos),
+            reread=bool(stale) and reads,
+        )
+        topic = schemas_topic(context.settings.prefix)
+        context.transaction.send(topic, alteration.record_key(), alteration.to_json())
+        self._versions.republish(table)
+        return stale
 
     def _changes(self, table: TableId, actions: tuple[ColumnAction, ...], *, strict: bool) -> Iterator[ColumnChange]:
         known, tables = self._columns(table), self._context.tables

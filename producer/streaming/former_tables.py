@@ -17,12 +17,16 @@ definition.
 
 from __future__ import annotations
 
-from tailrace.producer.kafka.state_store import former_key
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.watermark_record import table_created
 from tailrace.schemas.names import watermarks_topic
+
+
+def former_key(table: object) -> bytes:
+    """Return the key of the state record of a former table."""
+    return f"former/{table}".encode()
 
 
 def leave(context: StreamContext, table: TableId) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -36,6 +36,18 @@ _PLANNED_LATER: Final = frozenset({TableMode.WAITING, TableMode.RESTARTING})
 """Modes of tables that begin with the plan of their initial snapshot: it will contain what is there then."""
 _RETRY_S: Final = 10.0
 """How often a change of a table in error checks whether it can be captured now."""
+
+
+class Arrival(NamedTuple):
+    """What a statement brings with a table."""
+
+    read: bool = True
+    """The topic may lack rows of the table, or have other values: it is read."""
+    same: bool = False
+    """The table has the rows of the one that it replaces: what the topic has is not gone."""
+
+
+_ARRIVAL: Final = Arrival()
 
 
 class NewTables:
@@ -102,24 +114,22 @@ class NewTables:
             self._rejected.pop(table, None)
             self._try_to_capture(table, at)
 
-    def on_arrived(self, table: TableId, at: Offset, *, read: bool = True) -> None:
-        """A table has, or may have, rows from ``at`` on that the binlog does not have.
-
-        Without ``read`` the topic has them: the table replaces one that has the same rows.
-        """
+    def on_arrived(self, table: TableId, at: Offset, arrival: Arrival = _ARRIVAL) -> None:
+        """A table has, or may have, rows from ``at`` on that the binlog does not have."""
         self._created.pop(table, None)
         if self._reject_shared_topic(table):
             return
         tracked = self._registry.tables.get(table)
-        if not read:
+        if arrival.same:
             former_tables.stay(self._context, table)
         if tracked is None:
-            self._try_to_capture(table, at, read=read)
+            self._try_to_capture(table, at, arrival)
         elif tracked.mode is TableMode.ERROR:
             self.on_definition_changed(table, at)
-        elif read and tracked.mode not in _PLANNED_LATER:
+        elif tracked.mode not in _PLANNED_LATER:
             self._come_back(tracked, at)
-            self._request(table)
+            if arrival.read:
+                self._request(table)
 
     def _reject_shared_topic(self, table: TableId) -> bool:
         """Put a new table in error if its topic is that of another table: nothing of it may be written there."""
@@ -128,7 +138,7 @@ class NewTables:
             self._reject(table, SchemaError(fault, hint=SHARED_TOPIC_HINT))
         return bool(fault)
 
-    def _try_to_capture(self, table: TableId, at: Offset, *, read: bool = True) -> None:
+    def _try_to_capture(self, table: TableId, at: Offset, arrival: Arrival = _ARRIVAL) -> None:
         """Capture a table as the catalog has it, or put it in error."""
         tables = self._context.tables
         try:
@@ -137,7 +147,7 @@ class NewTables:
             return  # renamed or dropped by a later statement, or not visible: its first change decides
         try:
             tables.version_of(found)
-            self._capture(table, at, read=read)
+            self._capture(table, at, arrival)
         except (SchemaError, KafkaRequestError) as error:
             self._reject(table, error)
 
@@ -150,7 +160,8 @@ class NewTables:
 
     def capture(self, table: TableId) -> TrackedTable:
         """Capture a table with its first change; its definition is valid."""
-        return self._capture(table, self._context.transaction.offset.position, read=self._created.get(table, True))
+        arrival = Arrival(read=self._created.get(table, True))
+        return self._capture(table, self._context.transaction.offset.position, arrival)
 
     def reject(self, definition: TableVersion, error: TailraceError) -> None:
         """Put a table in error: its change cannot be captured. Raises ``error`` if a retry of the capture may help."""
@@ -158,9 +169,9 @@ class NewTables:
 
     # -- modes -------------------------------------------------------------------------------------------------------
 
-    def _capture(self, table: TableId, at: Offset, *, read: bool) -> TrackedTable:
+    def _capture(self, table: TableId, at: Offset, arrival: Arrival) -> TrackedTable:
         context = self._context
-        whole = table in self._created or (read and self._reads(table))
+        whole = table in self._created or (arrival.read and not arrival.same and self._reads(table))
         self._topics.ensure_tables([table])
         tracked = self._registry.tables.get(table)
         if tracked is None:
@@ -172,7 +183,7 @@ class NewTables:
         context.transaction.store(table_key(table), TableState(TableMode.STREAMING).to_json())
         context.status.table_mode(table, TableMode.STREAMING)
         former_tables.enter(context, table, at, whole=whole)
-        if read:
+        if arrival.read:
             self._request(table)
         return tracked
 

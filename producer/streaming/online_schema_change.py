@@ -1,45 +1,115 @@
-"""The table swaps of online schema change tools, recognized by the names that they give.
+"""The table swaps of online schema change tools: the copy has the same rows, in another definition.
 
 gh-ost and pt-online-schema-change copy a table to a table of another definition, apply its changes there, and swap the
-names. The copy has the same rows, so the topic of the table stays right, as after a direct ALTER.
+names. A swap is taken for a tool's only if that is certain, since anybody may give such names to a table with other
+rows: the stream has read all statements on the copy since its CREATE, none of them makes a unique key (the tools leave
+out rows that violate it), and the tool has left its mark. gh-ost puts a comment into each of its statements,
+pt-online-schema-change makes three triggers. Any other swap is that of two tables.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
+import structlog
+
+from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
 
-_MAX_REMEMBERED = 1000
+log = structlog.get_logger(__name__)
+
+_MAX_REMEMBERED: Final = 1000
+_COPY: Final = re.compile(r"_+.*_(?:gho|new)", re.DOTALL)
+_UNIQUE: Final = re.compile(r"\b(?:unique|primary)\b", re.IGNORECASE)
+_TRIGGER: Final = re.compile(
+    r"CREATE\b.*?\bTRIGGER `pt_osc_[^`]+` AFTER (INSERT|UPDATE|DELETE) ON (?:`([^`]+)`\.)?`([^`]+)`\s", re.DOTALL
+)
+_DROPPED_TRIGGER: Final = re.compile(r"DROP TRIGGER\b.*\bpt_osc_", re.DOTALL)
+_TRIGGERS: Final = 3
+
+
+class ToolSwap(NamedTuple):
+    """A swap of a tool."""
+
+    alteration: DdlEffect
+    """What its statements on the copy are for the table that the copy replaces; without columns: they are the same."""
+    former: TableId
+    """The new name of the table that was replaced."""
 
 
 class OnlineSwaps:
-    """Remembers which tables were renamed away: some tools rename in two statements."""
+    """Remembers the copies that tools make, and recognizes their swaps; used by the stream's thread."""
 
     def __init__(self) -> None:
         self._renamed_to: dict[TableId, TableId] = {}
+        """Tables that were renamed away: gh-ost can rename in two statements."""
+        self._alters: dict[TableId, list[DdlEffect]] = {}
+        """Tables with the name of a copy whose CREATE was read, and the statements that altered their columns."""
+        self._triggers: dict[TableId, set[str]] = {}
+        """Tables with triggers of pt-online-schema-change."""
 
-    def targets(self, effects: Sequence[DdlEffect]) -> set[TableId]:
-        """Return the names that a tool's swap gives: to the copy, and to the former table."""
-        if len(self._renamed_to) > _MAX_REMEMBERED:
-            self._renamed_to.clear()
-        found: set[TableId] = set()
+    def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[ToolSwap]:
+        """Return the swaps of tools in a statement."""
+        for remembered in (self._renamed_to, self._alters, self._triggers):
+            if len(remembered) > _MAX_REMEMBERED:
+                remembered.clear()
+        if not effects:
+            self._on_trigger(event)
+        found: list[ToolSwap] = []
         for effect in effects:
-            if effect.change is not Change.RENAME or effect.renamed_from is None:
-                continue
-            self._renamed_to[effect.renamed_from] = effect.table
-            if _has_name(effect.table, effect.renamed_from, "del|old"):
-                found.add(effect.table)
-            former = self._renamed_to.pop(effect.table, None)
-            if former is not None and _has_name(effect.renamed_from, effect.table, "gho|new"):
-                found |= {effect.table} if _has_name(former, effect.table, "del|old") else set()
+            if effect.change is Change.RENAME and effect.renamed_from is not None:
+                swap = self._on_rename(event, effect.renamed_from, effect)
+                found += [] if swap is None else [swap]
+            else:
+                self._on_definition(effect)
         return found
 
+    def _on_trigger(self, event: QueryEvent) -> None:
+        created = _TRIGGER.match(event.sql)
+        if created is not None:
+            when, database, table = created.groups()
+            self._triggers.setdefault(TableId(database or event.database, table), set()).add(when)
+        elif _DROPPED_TRIGGER.match(event.sql):
+            self._triggers.clear()  # the statement does not name the table
 
-def _has_name(table: TableId, of: TableId, suffixes: str) -> bool:
+    def _on_definition(self, effect: DdlEffect) -> None:
+        alters = self._alters.get(effect.table)
+        if effect.change is Change.CREATE and not effect.may_exist and _COPY.fullmatch(effect.table.table):
+            self._alters[effect.table] = []
+        elif effect.change is Change.DROP or (alters is not None and _UNIQUE.search(effect.sql)):
+            self._alters.pop(effect.table, None)
+        elif alters is not None and effect.columns:
+            alters.append(effect)
+
+    def _on_rename(self, event: QueryEvent, renamed_from: TableId, effect: DdlEffect) -> ToolSwap | None:
+        table, alters = effect.table, self._alters.pop(renamed_from, None)
+        self._renamed_to[renamed_from] = table
+        former = self._renamed_to.pop(table, None)
+        if former is None or alters is None or len(alters) > 1:
+            return None
+        if "/* gh-ost */" in event.sql:
+            tool, copy, replaced = "gh-ost", "gho", "del"
+        elif len(self._triggers.pop(table, ())) == _TRIGGERS:
+            tool, copy, replaced = "pt-online-schema-change", "new", "old"
+        else:
+            return None
+        if not (_has_name(renamed_from, table, copy) and _has_name(former, table, replaced)):
+            return None
+        log.info(
+            "a table is replaced by the copy of an online schema change tool: the topic has its rows",
+            table=str(table),
+            tool=tool,
+            alteration=alters[0].sql[:200] if alters else "",
+        )
+        statement = alters[0] if alters else effect
+        return ToolSwap(DdlEffect(Change.ALTER, table, None, statement.sql, columns=statement.columns), former)
+
+
+def _has_name(table: TableId, of: TableId, suffix: str) -> bool:
     """Return whether a tool has named a table after ``of``: ``_t_gho``, ``_t_20260101000000_del``, ``__t_new``."""
     if table.database != of.database:
         return False
-    return re.fullmatch(rf"_+{re.escape(of.table)}(?:_\d{{14}})?_(?:{suffixes})", table.table) is not None
+    return re.fullmatch(rf"_+{re.escape(of.table)}(?:_\d{{14}})?_{suffix}", table.table) is not None

@@ -165,8 +165,10 @@ class SnapshotCoordinator:
         # A later start must not continue it: its splits would get the ids of those that have ended.
         self._store_table(table, TableState(TableMode.STREAMING))
 
-    def cancel_incremental(self, table: TableId) -> None:
+    def cancel_incremental(self, table: TableId, request: int | None = None) -> None:
         """Cancel an incremental snapshot: the table keeps streaming, written rows get their END. Durable on return.
+
+        ``request``: the number of the one that is removed, and no other; None: that of the snapshot that is running.
 
         No reader may be active, unless the stream stops: its rows would follow changes that they do not contain.
         """
@@ -177,7 +179,7 @@ class SnapshotCoordinator:
                     self._end(split)
             self._forget_ended(tracked)
             self._stream_only(table)
-        self._listener.on_table_removed(table, incremental=True)
+        self._listener.on_table_removed(table, incremental=True, request=request)
         self._transaction.commit()
 
     # -- splits ------------------------------------------------------------------------------------------------------

@@ -24,8 +24,11 @@ class SnapshotProgressListener(Protocol):
     def request_reading(self, table: TableId) -> None:
         """Request an incremental snapshot of a table, also if one is running that may have missed rows."""
 
-    def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
-        """The snapshot of a table was cancelled: the source no longer has the table, or it cannot be read."""
+    def on_table_removed(self, table: TableId, *, incremental: bool, request: int | None = None) -> None:
+        """The snapshot of a table was cancelled: the source no longer has the table, or it cannot be read.
+
+        ``request``: the number of the incremental snapshot that it was; another one of the table stays.
+        """
 
     def on_change_skipped(self, tables: Iterable[TableId]) -> None:
         """A change of these tables is missing in their topics: they must be read again, from here on."""

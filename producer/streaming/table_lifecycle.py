@@ -25,7 +25,7 @@ from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.alterations import Alterations
 from tailrace.producer.streaming.context import StreamContext
-from tailrace.producer.streaming.new_tables import NewTables
+from tailrace.producer.streaming.new_tables import Arrival, NewTables
 from tailrace.producer.streaming.online_schema_change import OnlineSwaps
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
@@ -70,15 +70,20 @@ class TableLifecycle:
         for effect in effects:
             self._versions.on_statement(event, effect)
             self._alterations.on_statement(event, effect)
-        swapped = self._swaps.targets(effects)
+        arrivals: dict[TableId, Arrival] = {}
+        for alteration, former in self._swaps.on_statement(event, effects):
+            arrivals[former] = Arrival(read=False)  # it is about to be dropped
+            arrivals[alteration.table] = Arrival(read=self._alterations.on_copied(event, alteration), same=True)
         restarting = [
-            effect.table for effect in effects if self._apply_to_tables(event, effect, swapped=effect.table in swapped)
+            effect.table
+            for effect in effects
+            if self._apply_to_tables(event, effect, arrivals.get(effect.table, Arrival()))
         ]
         if self._schema_changes is not None:
             self._schema_changes.write_statement(event, effects)
         return restarting
 
-    def _apply_to_tables(self, event: QueryEvent, effect: DdlEffect, *, swapped: bool) -> bool:
+    def _apply_to_tables(self, event: QueryEvent, effect: DdlEffect, arrival: Arrival) -> bool:
         captured = self._context.settings.table_filter.includes(effect.table)
         at = self._context.transaction.offset.position.after(event)
         if effect.change is Change.DROP_DATABASE:
@@ -92,7 +97,7 @@ class TableLifecycle:
         if effect.change is Change.CREATE and captured:
             self._new_tables.on_created(effect.table, at, may_exist=effect.may_exist)
         elif effect.change is Change.RENAME and captured:
-            self._new_tables.on_arrived(effect.table, at, read=not swapped)
+            self._new_tables.on_arrived(effect.table, at, arrival)
         elif effect.change in {Change.ALTER, Change.INDEX}:
             self._new_tables.on_definition_changed(effect.table, at)
         restarts = effect.removes_rows_silently and captured and self._on_rows_removed(event, effect)

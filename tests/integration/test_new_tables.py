@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.schemas.alteration import Alteration, ColumnChange
+from tailrace.schemas.names import schemas_topic
 from tests.support.capture import CaptureThread, eventually, properties, records_of
 from tests.support.database import Database
 from tests.support.incremental_window import fill, rows_of_reader, source_rows
 from tests.support.online_schema_change import gh_ost, pt_online_schema_change
+from tests.support.topics import read_topic
+from tests.support.upsert_reader import consumer_rows, creations
 
 if TYPE_CHECKING:
     from tailrace.producer.model.split import Split
@@ -67,12 +71,14 @@ def test_tables_that_arrive_with_rows_are_read(
         )
         capture.wait_position(mysql_server)
 
-    for table in tables:
-        records = records_of(kafka_broker.bootstrap, prefix, database.name, table)
-        assert rows_of_reader(records) == source_rows(database, table), table
-    # The rows that only the former table had stay, as after a DROP.
-    kept = rows_of_reader(records_of(kafka_broker.bootstrap, prefix, database.name, "swapped"))
-    assert {key for key in kept if key not in source_rows(database, "swapped")} == set(range(1, 51))
+    for table in (*tables, "swapped"):
+        found = consumer_rows(kafka_broker, prefix, f"{database.name}.{table}").values()
+        assert {row["id"]: row["v"] for row in found} == source_rows(database, table), table
+        assert all(row.get("w", 5) == 5 for row in found), table
+    for table in ("ghost", "pt", "inner_ghost", "inner_pt"):
+        alterations = _alterations(kafka_broker, prefix, f"{prefix}.{database.name}.{table}")
+        assert [(each.kind.value, each.column, each.value) for each in alterations] == [("add", "w", 5)], table
+        assert creations(kafka_broker, prefix, f"{database.name}.{table}") == []
 
 
 def test_table_that_the_account_could_not_see_is_read(
@@ -120,6 +126,33 @@ def test_table_without_a_key_is_taken_up_when_it_gets_one(
     for table in ("t", "keyless"):
         records = records_of(kafka_broker.bootstrap, prefix, database.name, table)
         assert rows_of_reader(records) == source_rows(database, table)
+
+
+def test_swap_of_a_tool_that_changes_values_is_read(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Also of tables that are excluded; a swap under the names of a tool is that of two tables."""
+    fill(database, "ghost", "looks", "_looks_new")
+    database.execute("UPDATE _looks_new SET id = id + 50, v = 'new' ORDER BY id DESC")
+    excluded = {**SMALL, "table.exclude.list": r".*\._.*"}
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, excluded)) as capture:
+        capture.wait_snapshot()
+        gh_ost(database, "ghost", "add column w timestamp not null default current_timestamp")
+        database.execute("RENAME TABLE looks TO _looks_old, _looks_new TO looks")
+        capture.wait_position(mysql_server)
+
+        def equal(table: str) -> bool:
+            found = consumer_rows(kafka_broker, prefix, f"{database.name}.{table}").values()
+            computed = table != "ghost" or all(row.get("w") for row in found)
+            return computed and {row["id"]: row["v"] for row in found} == source_rows(database, table)
+
+        eventually(lambda: equal("ghost") and equal("looks"), "the rows of both tables")
+
+
+def _alterations(broker: KafkaBroker, prefix: str, topic: str) -> list[ColumnChange]:
+    records = [r.value for r in read_topic(broker.bootstrap, schemas_topic(prefix)) if b"/altered/" in (r.key or b"")]
+    found = [Alteration.from_json(value) for value in records if value is not None]
+    return [change for each in found if each is not None and each.topic == topic for change in each.changes]
 
 
 def _missing(broker: KafkaBroker, prefix: str, database: Database, tables: tuple[str, ...]) -> dict[str, object]:

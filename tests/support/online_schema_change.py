@@ -8,8 +8,8 @@ from tests.support.capture import eventually
 from tests.support.database import Database
 
 
-def gh_ost(database: Database, table: str) -> None:
-    """Add a column as gh-ost does: copy to a ghost table, apply changes of the binlog there, swap under a lock."""
+def gh_ost(database: Database, table: str, change: str = "add column w int not null default 5") -> None:
+    """Change the definition as gh-ost does: copy to a ghost table, apply changes there, swap under a lock."""
     ghost, former, changelog = f"_{table}_gho", f"_{table}_del", f"_{table}_ghc"
     execute = database.execute
     execute(
@@ -17,7 +17,7 @@ def gh_ost(database: Database, table: str) -> None:
     )
     execute(f"insert /* gh-ost */ into `{changelog}` (id, hint) values (NULL, 'state at')")
     execute(f"create /* gh-ost */ table `{ghost}` like `{table}`")
-    execute(f"alter /* gh-ost */ table `{ghost}` add column w int not null default 5")
+    execute(f"alter /* gh-ost */ table `{ghost}` {change}")
     execute(
         f"insert /* gh-ost */ ignore into `{ghost}` (`id`, `v`) "
         f"(select `id`, `v` from `{table}` force index (`PRIMARY`) where `id` <= 120 lock in share mode)"

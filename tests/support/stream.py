@@ -98,7 +98,7 @@ class FakeListener:
         """See ``SnapshotProgressListener``."""
         self.reports.append((f"completed {rows}", table, incremental))
 
-    def on_table_removed(self, table: TableId, *, incremental: bool) -> None:
+    def on_table_removed(self, table: TableId, *, incremental: bool, request: int | None = None) -> None:  # noqa: ARG002
         """See ``SnapshotProgressListener``."""
         self.reports.append(("removed", table, incremental))
 

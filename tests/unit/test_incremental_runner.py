@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from structlog.testing import capture_logs
+
+from tailrace.producer.model.table import TableId
+from tailrace.producer.ops.status import Status
+from tailrace.producer.signals.processor import SignalProcessor
+from tailrace.producer.signals.queue import IncrementalSnapshotQueue
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
+from tailrace.producer.snapshot.policy import IncrementalSnapshot
+from tailrace.producer.snapshot.table_planner import PlanInput
 from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
+from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.split_registry import SplitRegistry
+from tests.support.stream import FakeProducer, stream_transaction
 
 
 def test_requests_wait_until_the_stream_has_ended_the_initial_snapshot() -> None:
@@ -42,3 +54,38 @@ def _ignoring_stop(runner: IncrementalSnapshotRunner) -> None:
         runner.run()
     except CaptureStoppedError:
         return
+
+
+def test_cancellation_removes_the_request_that_was_taken_and_no_other() -> None:
+    """The table was renamed away and back while the enumerator decided: the stream requests it a second time."""
+    table, registry, producer = TableId("db", "t"), SplitRegistry(), FakeProducer()
+    transaction, notifications = stream_transaction(producer, registry), SimpleNamespace(send=lambda *_, **__: None)
+    processor = SignalProcessor(
+        IncrementalSnapshotQueue(),
+        registry,
+        transaction,
+        notifications,  # type: ignore[arg-type]
+        SimpleNamespace(includes=lambda _table: True),  # type: ignore[arg-type]
+        condition_problem=lambda _condition: "",
+    )
+    processor.request_reading(table)
+
+    def call(action: Callable[[], Any]) -> Any:
+        if not processor.queue.requests[0].number > 1:
+            processor.on_table_removed(table, incremental=False)
+            processor.request_reading(table)
+        return action()
+
+    context: Any = SimpleNamespace(
+        mailbox=SimpleNamespace(call=call), transaction=transaction, registry=registry, status=Status()
+    )
+    coordinator = SnapshotCoordinator(context, SimpleNamespace(), processor)  # type: ignore[arg-type]
+    planner: Any = SimpleNamespace(
+        plan_input=lambda _table: PlanInput((), 0),
+        splitter=lambda *_: SimpleNamespace(max_key=lambda: None),
+        stream_order=lambda _columns: None,
+    )
+    with capture_logs() as logs:
+        assert IncrementalSnapshot(planner, coordinator, processor).start(table) is None
+    assert [(request.table, request.number) for request in processor.queue.requests] == [(table, 2)]
+    assert [(entry["event"], entry["request"]) for entry in logs] == [("an incremental snapshot is cancelled", 1)]

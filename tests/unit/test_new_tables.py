@@ -22,7 +22,6 @@ from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
-from tailrace.producer.streaming.online_schema_change import OnlineSwaps
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
@@ -174,27 +173,71 @@ def test_swap_with_another_table_is_read_under_the_same_name() -> None:
     assert stream.requested == [TableId("db", "t_before"), T]
 
 
+GH_OST = [
+    "create /* gh-ost */ table `db`.`_t_gho` like `db`.`t`",
+    "alter /* gh-ost */ table `db`.`_t_gho` engine=innodb",
+]
+PT_OSC = [
+    "CREATE TABLE `db`.`_t_new` (id INT PRIMARY KEY, v INT)",
+    *(
+        f"CREATE DEFINER=`u`@`%` TRIGGER `pt_osc_db_t_{when[:3]}` AFTER {when} ON `db`.`t` FOR EACH ROW DELETE IGNORE "
+        "FROM `db`.`_t_new`"
+        for when in ("INSERT", "UPDATE", "DELETE")
+    ),
+]
+GH_OST_SWAP = "rename /* gh-ost */ table `db`.`t` to `db`.`_t_del`, `db`.`_t_gho` to `db`.`t`"
+PT_OSC_SWAP = "RENAME TABLE `db`.`t` TO `db`.`_t_old`, `db`.`_t_new` TO `db`.`t`"
+
+
+def swapped(statements: list[str]) -> Stream:
+    """Return a stream that has read statements while the table was streamed."""
+    stream = Stream()
+    stream.registry.track(T, TableMode.STREAMING)
+    stream.catalog[T] = ("id",)
+    stream.catalog |= {TableId("db", name): ("id",) for name in ("_t_del", "_t_20260101120000_del", "_t_old")}
+    for sql in statements:
+        stream.ddl(sql)
+    assert stream.mode(T) is TableMode.STREAMING
+    return stream
+
+
 @pytest.mark.parametrize(
     "statements",
     [
-        ["rename /* gh-ost */ table `db`.`t` to `db`.`_t_del`, `db`.`_t_gho` to `db`.`t`"],
-        ["rename table `db`.`t` to `db`.`_t_20260101120000_del`", "rename table `db`.`_t_gho` to `db`.`t`"],
-        ["RENAME TABLE `db`.`t` TO `db`.`_t_old`, `db`.`_t_new` TO `db`.`t`"],
-        ["RENAME TABLE `db`.`t` TO `db`.`__t_old`, `db`.`__t_new` TO `db`.`t`"],
+        [*GH_OST, GH_OST_SWAP],
+        [
+            *GH_OST,
+            "rename /* gh-ost */ table `db`.`t` to `db`.`_t_20260101120000_del`",
+            "rename /* gh-ost */ table `db`.`_t_gho` to `db`.`t`",
+        ],
+        [*PT_OSC, PT_OSC_SWAP],
     ],
 )
 def test_swap_of_an_online_schema_change_needs_no_reading(statements: list[str]) -> None:
     """The copy has the same rows, and every change of them is in the topic."""
-    stream = Stream()
-    stream.registry.track(T, TableMode.STREAMING)
-    stream.catalog[T] = ("id",)
-    stream.catalog |= {
-        TableId("db", name): ("id",) for name in ("_t_del", "_t_20260101120000_del", "_t_old", "__t_old")
-    }
-    for sql in statements:
-        stream.ddl(sql)
-    assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [])
-    assert not OnlineSwaps().targets(ddl_effects("RENAME TABLE t TO _t_old, other_new TO t", "db")) & {T}
+    stream = swapped(statements)
+    assert T not in stream.requested
+    assert stream.reported_as_created == len(stream.requested)  # the former table is read in the second case
+    assert str(T) not in stream.registry.former
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [GH_OST_SWAP],  # the stream has not read what the copy is
+        [*GH_OST, "ALTER TABLE _t_gho ADD UNIQUE (v)", GH_OST_SWAP],  # rows may be missing in it
+        [*GH_OST, GH_OST_SWAP.replace("/* gh-ost */ ", "")],
+        [*PT_OSC[:-1], PT_OSC_SWAP],
+        [*PT_OSC, "DROP TRIGGER IF EXISTS `db`.`pt_osc_db_t_INS`", PT_OSC_SWAP],
+        ["CREATE TABLE _t_new LIKE t", PT_OSC_SWAP],
+        ["RENAME TABLE t TO _t_old, other_new TO t"],
+    ],
+)
+def test_swap_that_only_looks_like_that_of_a_tool_is_one_of_two_tables(statements: list[str]) -> None:
+    """Anybody may give such names, to a table with other rows."""
+    stream = swapped(statements)
+    assert T in stream.requested
+    assert stream.reported_as_created
 
 
 def test_rows_that_a_statement_moves_are_read_also_during_a_snapshot() -> None:
