@@ -23,7 +23,6 @@ from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.split import KeyColumn, Range, Split, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.signals.queue import SnapshotRequest
 from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
@@ -43,6 +42,22 @@ class TableUnreadableError(Exception):
         super().__init__(reason)
         self.table = table
         self.request = request
+
+
+class SnapshotRequest(Protocol):
+    """A requested incremental snapshot of one table."""
+
+    @property
+    def number(self) -> int:
+        """Return what tells it from another request of the table."""
+
+    @property
+    def condition(self) -> str:
+        """Return the SQL condition on the rows; empty: all rows."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the rest of the table is not requested any more."""
 
 
 class SnapshotControl(Protocol):

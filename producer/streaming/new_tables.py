@@ -158,6 +158,19 @@ class NewTables:
         rejected = self._rejected.get(definition.id)
         return rejected is None or rejected[0] != id(definition) or time.monotonic() >= rejected[1]
 
+    def on_first_change(self, definition: TableVersion) -> None:
+        """Know that a table has no key if the catalog has it no more: it was created, filled and dropped at once.
+
+        The log has the primary key, and the unique index that stands in for it.
+        """
+        tables = self._context.tables
+        if definition.primary_key or self._created.get(definition.id) is not False:
+            return
+        try:
+            tables.read_catalog(definition.id)
+        except SchemaError:
+            tables.keys.set_unique_key(definition.id, ())
+
     def capture(self, table: TableId) -> TrackedTable:
         """Capture a table with its first change; its definition is valid."""
         arrival = Arrival(read=self._created.get(table, True))

@@ -10,6 +10,7 @@ explains why).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import structlog
 
@@ -36,6 +37,12 @@ from tailrace.runtime.errors import Retryable, TailraceError
 from tailrace.schemas.rowkind import Op
 
 log = structlog.get_logger(__name__)
+
+
+_WITHOUT_EVENTS: Final = (
+    "delete the rows before they go with their partition; if readers shall lose them too, rename the table away and "
+    "back: it is read again, and the consumer removes what it does not have"
+)
 
 
 class SnapshotRestartError(TailraceError, Retryable):
@@ -116,7 +123,7 @@ class TableLifecycle:
                 "a statement removed rows without row events: the topic keeps them",
                 table=str(effect.table),
                 statement=effect.sql[:200],
-                hint="set skipped.operations=none to get truncate events" if truncated else "",
+                hint="set skipped.operations=none to get truncate events" if truncated else _WITHOUT_EVENTS,
             )
         return False
 

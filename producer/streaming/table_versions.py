@@ -266,6 +266,7 @@ class TableVersions:
         """Capture a table with its first change; None: it cannot be captured."""
         if not self._new_tables.may_try(definition):
             return None
+        self._new_tables.on_first_change(definition)
         try:
             return self._context.tables.version_of(definition), self._new_tables.capture(definition.id)
         except (SchemaError, KafkaRequestError) as error:

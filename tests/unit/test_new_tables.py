@@ -46,7 +46,7 @@ T, U = TableId("db", "t"), TableId("db", "u")
 class Stream:
     """A stream over a catalog that the test changes; ``catalog`` maps tables to their primary keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, **changes: str) -> None:
         self.catalog: dict[TableId, tuple[str, ...]] = {}
         self.producer, self.registry, self.listener, self.status = (
             FakeProducer(),
@@ -56,7 +56,7 @@ class Stream:
         )
         self.with_topic: set[TableId] = set()
         self.topics_refused = False
-        config = load(None, {}, BASE)
+        config = load(None, {}, {**BASE, **changes})
         settings = StreamSettings(
             "p", config.filters.tables, [], frozenset({"t"}), tombstones=True, include_query=False, max_waiting_splits=8
         )
@@ -318,6 +318,15 @@ def test_table_that_is_gone_before_its_change_is_read_is_forgotten_with_its_drop
     stream.ddl("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     assert stream.insert(T, "id")
     assert stream.requested == []
+
+
+def test_keyless_table_that_is_created_filled_and_dropped_is_written_with_its_whole_row() -> None:
+    """The catalog has it no more when its first change is read."""
+    stream = Stream(**{"tailrace.tables.without.key": "full-row"})
+    stream.ddl("CREATE TABLE t (id INT, v INT)")
+    assert stream.insert(T)
+    stream.ddl("DROP TABLE t")
+    assert (stream.mode(T), stream.requested) == (None, [])
 
 
 def test_dropped_tables_leave_nothing_behind() -> None:
