@@ -44,7 +44,7 @@ class TableUnreadableError(Exception):
         self.request = request
 
 
-class SnapshotRequest(Protocol):
+class TakenRequest(Protocol):
     """A requested incremental snapshot of one table."""
 
     @property
@@ -73,7 +73,7 @@ class SnapshotControl(Protocol):
     def pending_tables(self) -> list[TableId]:
         """Return the tables to read, in the order of their requests."""
 
-    def first_request(self, table: TableId) -> SnapshotRequest | None:
+    def first_request(self, table: TableId) -> TakenRequest | None:
         """Return the request that is served next, or that is being served; None if the table is not requested."""
 
     def is_running(self, table: TableId) -> bool:
@@ -197,7 +197,7 @@ class IncrementalSnapshot(SnapshotPolicy):
     def __init__(self, planner: TablePlanner, coordinator: SnapshotCoordinator, control: SnapshotControl) -> None:
         super().__init__(planner, coordinator)
         self._control = control
-        self._taken: dict[TableId, SnapshotRequest] = {}
+        self._taken: dict[TableId, TakenRequest] = {}
         """The requests that are served here. The stream may have removed one, and have another of the same table."""
 
     @property
