@@ -144,10 +144,12 @@ class Sink(Protocol):
     says what the target then contains.
     """
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int]:
-        """Return, per partition, the offset before which the target has applied all records; the rest is unknown.
+    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
+        """Return, per partition, the offset before which the target has applied all records; None: it does not tell.
 
         Called before the records of a batch are read, and only for Images.UPSERT. Such records are not read again.
+        Records before the batch that the target has not applied are read again: of a partition that is missing, it has
+        applied none. So each ``write_batch`` moves the offsets to the end of ``TableBatch.range``.
         """
 
     def prepare_table(self, schema: TableSchema) -> None:

@@ -35,9 +35,9 @@ class ConsoleSink:
     def __init__(self, rows: int) -> None:
         self._rows = rows
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int]:  # noqa: ARG002 - part of the protocol
+    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:  # noqa: ARG002 - part of the protocol
         """Return nothing: the target does not know it."""
-        return {}
+        return None
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Do nothing: there is no table."""

@@ -6,6 +6,7 @@ A commit of a small table costs little next to the jobs and plans of a MERGE. ``
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,6 +22,8 @@ from tailrace.spark_consumer.small_data import with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tailrace.spark_consumer.sink.table_names import Location
 
 _SESSIONS: Final = "org.apache.spark.sql.classic.SparkSession"
 _DELTA: Final = "org.apache.spark.sql.delta"
@@ -53,20 +56,26 @@ class Staged(NamedTuple):
 class LogTransaction:
     """A transaction on the newest version of a table; given up if neither ``change`` nor ``replace`` is called."""
 
-    def __init__(self, spark: SparkSession, path: str, known: KnownFiles | None = None) -> None:
+    def __init__(self, spark: SparkSession, location: Location, known: KnownFiles | None = None) -> None:
         """Start the transaction on the thread of ``spark``, whose settings hold for it.
 
-        ``known`` is kept from one transaction to the next.
+        ``known`` is kept from one transaction to the next. Only a table at a path is changed by it.
         """
         self._known = known or KnownFiles()
         self._spark = spark
-        self._path = path
+        self._path = location.shown
         session: Any = spark._jsparkSession  # noqa: SLF001
         # Delta takes the settings of the active session.
         self._class(_SESSIONS).setActiveSession(session)
-        self._log: Any = self._class(f"{_DELTA}.DeltaLog").forTable(session, path)
+        if location.path is None:
+            self._log: Any = self._class("io.delta.tables.DeltaTable").forName(session, location.sql_name).deltaLog()
+        else:
+            self._log = self._class(f"{_DELTA}.DeltaLog").forTable(session, location.path)
         self._transaction: Any = self._log.startTransaction()
         self._snapshot: Any = self._transaction.snapshot()
+        self._application: tuple[str, int] | None = None
+        self.committed: int | None = None
+        """The version that the transaction has made."""
 
     @cached_property
     def version(self) -> int:
@@ -80,14 +89,24 @@ class LogTransaction:
         return found
 
     @property
-    def user_metadata(self) -> Iterator[str | None]:
-        """The user metadata of the commits, newest first, as far back as the log has a file for each of them."""
+    def commits(self) -> Iterator[Mapping[str, Any]]:
+        """What the log tells of the commits, newest first, as far back as it has a file for each of them."""
+        folder = str(self._log.logPath())
         for version in range(self.version, -1, -1):
-            text = read_text(self._spark, f"{self._path}/_delta_log/{version:020d}.json")
+            text = read_text(self._spark, f"{folder}/{version:020d}.json")
             if text is None:
                 return
             actions = (json.loads(line) for line in text.splitlines() if '"commitInfo"' in line)
-            yield next((each["commitInfo"].get("userMetadata") for each in actions if "commitInfo" in each), None)
+            yield next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+
+    def number_of(self, application: str) -> int:
+        """Return the number of the next commit of an application: this one, which another one meanwhile conflicts with.
+
+        0: the table has none of it.
+        """
+        number = int(self._transaction.txnVersion(application)) + 1
+        self._application = application, number
+        return number
 
     def is_within(self, files: int, size: int) -> bool:
         """Return whether the table has at most so many data files and bytes, and Delta has their list in memory."""
@@ -199,8 +218,13 @@ class LogTransaction:
     def _committed(self, actions: Any, author: Author) -> int:
         is_local = str(self._log.dataPath()).startswith("file:")
         is_default = self._spark.conf.get(_RENAMES, None) is None
+        if self._application is not None:
+            now = self._class("scala.Option").apply(time.time_ns() // 1_000_000)
+            marker = self._class(f"{_DELTA}.actions.SetTransaction")(*self._application, now)
+            actions = actions.appended(marker)
         with with_settings(self._spark, _ON_LOCAL_DISK if is_local and is_default else {}):
-            return int(self._transaction.commit(actions, self._operation(author)))
+            self.committed = int(self._transaction.commit(actions, self._operation(author)))
+        return self.committed
 
     def _operation(self, author: Author) -> Any:
         mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.errors import SinkError
@@ -29,14 +30,18 @@ from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
 from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_properties import truncation
 from tailrace.spark_consumer.sink.table_sink import TableSink
-from tailrace.spark_consumer.sink.table_upkeep import retried
+from tailrace.spark_consumer.sink.table_upkeep import Result, retried
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.sink.delta_log import LogTransaction
     from tailrace.spark_consumer.sink.ledger import Ledger
+    from tailrace.spark_consumer.source.ranges import TopicRange
+
+Changes = TypeVar("Changes", RowChanges, DriverChanges)
 
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _MOST_PLANS: Final = 4096
@@ -65,12 +70,12 @@ class DeltaSink(TableSink[DeltaTable]):
     def _open_table(self, schema: TableSchema) -> DeltaTable:
         return DeltaTable(self._spark, self._location(schema.database, schema.table), self._files)
 
-    def _commit(self, commit: Callable[[], object], table: DeltaTable) -> None:
-        retried(commit, table.name, is_conflict)
+    def _commit(self, commit: Callable[[], Result], table: DeltaTable) -> Result:
+        return retried(commit, table.name, is_conflict)
 
-    def _merge_directly(self, table: DeltaTable, changes: RowChanges) -> Merged:
+    def _merge_directly(self, table: DeltaTable, changes: RowChanges, after: Callable[[Ledger], Ledger]) -> Merged:
         """Write all rows of a small table, or a batch with few changes in a commit without the MERGE statement."""
-        (merged, fits), topic = self._merged(table, changes), changes.schema.topic
+        (merged, fits), topic = self._merged(table, changes, after), changes.schema.topic
         if fits and table.shard is None:
             self._whole.add(topic)
         else:
@@ -78,23 +83,39 @@ class DeltaSink(TableSink[DeltaTable]):
             self._plans.pop(topic, None)
         return merged
 
-    def _merged(self, table: DeltaTable, changes: RowChanges) -> tuple[Merged, bool]:
+    def _begin(
+        self, table: DeltaTable, changes: Changes, after: Callable[[Ledger], Ledger]
+    ) -> tuple[LogTransaction, Changes, Ledger]:
+        """Start a transaction; return it, the changes with the ledger of its commit, and this ledger."""
+        transaction, topic = table.transaction(changes.spark), changes.schema.topic
+        ledger = after(self._ledgers.followed(table, topic, table.ledger_at(transaction, topic)))
+        return transaction, replace(changes, metadata=ledger.metadata), ledger
+
+    def _end(self, table: DeltaTable, transaction: LogTransaction, ledger: Ledger) -> None:
+        table.note(transaction, ledger)
+        self._ledgers[ledger.topic] = ledger
+
+    def _merged(self, table: DeltaTable, given: RowChanges, after: Callable[[Ledger], Ledger]) -> tuple[Merged, bool]:
         """Return how changes were merged, and whether the driver has written them, or would write the next ones."""
-        if not table.is_at_path or changes.most > MOST_CHANGES:
+        if not table.is_at_path or given.most > MOST_CHANGES:
             return Merged.NOT, False
-        spark = changes.rows.sparkSession
 
         def commit() -> tuple[Merged, bool]:
-            rows, transaction, failure = self._rows, table.transaction(spark), None
+            rows, failure = self._rows, None
+            transaction, changes, ledger = self._begin(table, given, after)
             works, was_first = self._path.works, not rows.was_written(transaction.table_id)
             try:
                 if works and rewrite_in_driver(transaction, changes, rows):
+                    self._end(table, transaction, ledger)
                     return Merged.TABLE, True
             except NotStagedError as error:
-                failure, transaction = error.__cause__, table.transaction(spark)
+                failure = error.__cause__
+                transaction, changes, ledger = self._begin(table, given, after)
             merged = Merged.TABLE if rewrite_small(transaction, changes) else Merged.NOT
             if merged is Merged.NOT and merge_small(transaction, changes):
                 merged = Merged.ROWS
+            if merged is not Merged.NOT:
+                self._end(table, transaction, ledger)
             if failure is not None:
                 # The other way did not fail, as it would if the records could not be read, or the query were stopped.
                 self._path.fail(failure, table=table.name)
@@ -112,11 +133,8 @@ class DeltaSink(TableSink[DeltaTable]):
         """Write all rows of a small table, with changes that the driver has."""
         try:
             with self._alone(batch.schema) as table:
-                changes, after = self._driver_changes(table, batch, batch_id)
-                if changes is None or not self._rewrite(table, changes):
-                    return False
-                self._ledgers[batch.schema.topic] = after
-                return True
+                changes = self._driver_changes(table, batch, batch_id)
+                return changes is not None and self._rewrite(table, changes, batch.range)
         except NotStagedError:
             raise
         except BaseException:
@@ -124,13 +142,10 @@ class DeltaSink(TableSink[DeltaTable]):
             self._forget(batch.schema.topic)
             raise
 
-    def _driver_changes(
-        self, table: DeltaTable, batch: DriverBatch, batch_id: int
-    ) -> tuple[DriverChanges | None, Ledger]:
-        """Return the changes and the ledger after them; no changes if ``write_batch`` would do more than merge them."""
-        schema, (ledger, found) = batch.schema, self._ledger(batch)
+    def _driver_changes(self, table: DeltaTable, batch: DriverBatch, batch_id: int) -> DriverChanges | None:
+        """Return the changes; None if ``write_batch`` would do more than merge them."""
+        schema, (ledger, found) = batch.schema, self._known(batch)
         topic, layout, evolved = schema.topic, self._layout(schema), self._evolved[schema.topic]
-        after = ledger.appended(found).merged(found)
         if (
             topic in self._empty
             or not table.is_at_path
@@ -140,7 +155,7 @@ class DeltaSink(TableSink[DeltaTable]):
             or InitialLoad.from_properties(table.properties) is not None
             or overlaps(ledger.merge, found)
         ):
-            return None, after
+            return None
         spark = batch.spark
         target = Target(batch.type, table, schema, evolved, layout)
         if len(self._plans) >= _MOST_PLANS:
@@ -149,17 +164,19 @@ class DeltaSink(TableSink[DeltaTable]):
             plan = self._plans[topic] = target.planned(spark, self._plans.get(topic))
         own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
         query = self._context.query_id
-        changes = DriverChanges(
-            spark, plan, batch.rows, schema, own, kept, after.metadata, found.offsets, query, batch_id
-        )
-        return changes, after
+        return DriverChanges(spark, plan, batch.rows, schema, own, kept, "", found.offsets, query, batch_id)
 
-    def _rewrite(self, table: DeltaTable, changes: DriverChanges) -> bool:
+    def _rewrite(self, table: DeltaTable, given: DriverChanges, found: TopicRange) -> bool:
         def commit() -> bool:
-            transaction = table.transaction(changes.spark)
+            transaction, changes, ledger = self._begin(
+                table, given, lambda before: before.appended(found).merged(found)
+            )
             if not self._rows.was_written(transaction.table_id):
                 return False
-            return rewrite_in_driver(transaction, changes, self._rows)
+            if not rewrite_in_driver(transaction, changes, self._rows):
+                return False
+            self._end(table, transaction, ledger)
+            return True
 
         return retried(commit, table.name, is_conflict)
 

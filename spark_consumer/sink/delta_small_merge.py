@@ -95,9 +95,9 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
     if any(not each[1] and each[0] not in found.kept for each in listed):
         given = frozenset(name.lower() for name in rows.columns)
         added = rows.where(_is_added(found.kept)).select(*table_row(columns, given)).coalesce(1)
-    if found.replaced or added is not None:
-        with for_few(spark, when=True):
-            transaction.change(found.replaced, added, Author(changes.query, changes.batch, changes.metadata))
+    # Also without a row: the commit says how far the table is.
+    with for_few(spark, when=True):
+        transaction.change(found.replaced, added, Author(changes.query, changes.batch, changes.metadata))
     return True
 
 

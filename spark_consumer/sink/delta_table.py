@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -18,6 +19,7 @@ from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.shared_target import SEVERAL
 from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.sink.target_table import (
     PLAIN,
@@ -32,7 +34,7 @@ from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 DEFAULTS: Final[Mapping[str, str]] = {
     # A change marks rows as deleted instead of rewriting every file that contains one.
@@ -65,12 +67,26 @@ _NEEDS_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
 _MAPPING_MODE: Final = "delta.columnMapping.mode"
 _APPEND_ONLY: Final = "delta.appendOnly"
 _USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_WRITE_SETTING: Final = "spark.databricks.delta.write"
+_APPLICATION: Final = "tailrace/"
+"""Start of the name under which a table counts the commits that have a ledger."""
+_REPLACED: Final = "tailrace.replaced"
+"""User metadata of a commit: which replacement of all rows it was."""
+_RESTORE: Final = "RESTORE"
 _INTEGERS: Final = (tp.ByteType, tp.ShortType, tp.IntegerType, tp.LongType)
 
 
 def needs_mapping(name: str) -> bool:
     """Return whether a column of that name needs Delta's column mapping."""
     return _NEEDS_MAPPING.search(name) is not None
+
+
+def _is_replacement(metadata: str | None, name: str, number: int) -> bool:
+    """Return whether a commit has replaced all rows under a name, with a number or a later one."""
+    if metadata is None or _REPLACED not in metadata:
+        return False
+    found = json.loads(metadata)[_REPLACED]
+    return bool(found[0] == name and found[1] >= number)
 
 
 class DeltaTable(TargetTable):
@@ -82,6 +98,12 @@ class DeltaTable(TargetTable):
         """``files``: what is known of all tables of a query."""
         super().__init__(spark, location)
         self._files = files or KnownFiles()
+        self._read: tuple[int, Ledger | None] | None = None
+        """The version that the ledger was read at, or that was committed, and the ledger."""
+        self._next: Mapping[str, str] = {}
+        """The options that make the next commit fail, or be left out, if another one is made before."""
+        self._has_whole_history = False
+        """Whether the commits were read back to the first one; only if none of them has a ledger."""
 
     @property
     def exists(self) -> bool:
@@ -98,15 +120,19 @@ class DeltaTable(TargetTable):
 
     def append(self, rows: DataFrame, metadata: str) -> None:
         """Append rows in one commit; columns are matched by name."""
-        options = {"userMetadata": metadata}
+        options = {"userMetadata": metadata, **self._next}
         if self._location.path is None:
             rows.writeTo(self.sql_name).options(**options).append()
         else:
             rows.write.format("delta").mode("append").options(**options).save(self._location.path)
 
     def replace(self, rows: DataFrame, *, once: tuple[str, int] | None) -> None:
-        """Replace all rows in one commit; Delta skips a transaction that it has."""
-        options = {} if once is None else {"txnAppId": once[0], "txnVersion": str(once[1])}
+        """Replace all rows in one commit; not again if a commit says that it was made, and was not undone since."""
+        options = {}
+        if once is not None:
+            if any(_is_replacement(text, *once) for text in self._user_metadata(self.transaction(self._spark))):
+                return
+            options["userMetadata"] = json.dumps({_REPLACED: once})
         if self._location.path is None:
             rows.writeTo(self.sql_name).options(**options).overwrite(fn.lit(True))
         else:
@@ -114,7 +140,7 @@ class DeltaTable(TargetTable):
 
     def commit_settings(self, metadata: str) -> Mapping[str, str]:
         """Return the settings of a session in which a statement commits with the metadata of a ledger."""
-        return {_USER_METADATA: metadata}
+        return {_USER_METADATA: metadata, **{f"{_WRITE_SETTING}.{name}": value for name, value in self._next.items()}}
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -141,20 +167,31 @@ class DeltaTable(TargetTable):
         """Whether the table is at a path, and not in a catalog."""
         return self._location.path is not None
 
-    def ledger(self, topic: str) -> Ledger | None:
-        """Return what the table has applied; None if its history does not tell."""
-        if self._location.path is not None:
-            metadata = self.transaction(self._spark).user_metadata
-            found = Ledger.newest(topic, islice(metadata, _RECENT_COMMITS))
-            if found is not None:
-                return found
-        recent = self._history(_RECENT_COMMITS)
-        found = Ledger.newest(topic, recent)
-        if found is None and len(recent) == _RECENT_COMMITS:
-            found = Ledger.newest(topic, self._history(None))
-        if found is None:
-            found = Ledger(topic) if self.has_no_files else None
-        return found
+    def newest_ledger(self, topic: str) -> Ledger | None:
+        """Return the ledger of the newest version; the next commit is the one that follows it."""
+        return self.ledger_at(self.transaction(self._spark), topic)
+
+    def ledger_at(self, transaction: LogTransaction, topic: str) -> Ledger | None:
+        """Return the ledger of the version that a transaction reads.
+
+        Its commit, and that of the next statement, has the number that follows the one of this version. Of two commits
+        with one number Delta refuses the later one, or leaves it out.
+        """
+        application = f"{_APPLICATION}{topic if self.shard is None else SEVERAL}"
+        self._next = {"txnAppId": application, "txnVersion": str(transaction.number_of(application))}
+        if self._read is None or self._read[0] != transaction.version:
+            self._read = transaction.version, Ledger.newest(topic, self._user_metadata(transaction))
+        return self._read[1]
+
+    def note(self, transaction: LogTransaction, ledger: Ledger) -> None:
+        """Keep in mind which ledger a transaction has committed."""
+        if transaction.committed == transaction.version + 1:
+            self._read = transaction.committed, ledger
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was written: the whole history says so, or the number of commits, which outlives it."""
+        return (self._has_whole_history or self._next.get("txnVersion") == "0") and self.has_no_files
 
     @property
     def has_no_files(self) -> bool:
@@ -176,10 +213,42 @@ class DeltaTable(TargetTable):
     def _detail(self, column: str) -> Any:
         return self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").select(column).collect()[0][column]
 
-    def _history(self, count: int | None) -> list[str | None]:
-        limit = "" if count is None else f" LIMIT {count}"
-        commits = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name}{limit}").select("version", "userMetadata")
-        return [row["userMetadata"] for row in sorted(commits.collect(), key=lambda row: -row["version"])]
+    def _user_metadata(self, transaction: LogTransaction) -> Iterator[str | None]:
+        """Yield the user metadata of the commits, newest first, without those that a RESTORE has undone.
+
+        The log tells the last ones without a job, unless one of them is a RESTORE.
+        """
+        count = 0
+        for commit in islice(transaction.commits, _RECENT_COMMITS):
+            if commit.get("operation") == _RESTORE:
+                break
+            yield commit.get("userMetadata")
+            count += 1
+        self._has_whole_history = count > transaction.version
+        if not self._has_whole_history:
+            yield from self._history()
+
+    def _history(self) -> Iterator[str | None]:
+        """Yield the user metadata of all commits of the history; a RESTORE goes on with the version that it names."""
+        commits = self._spark.sql(f"DESCRIBE HISTORY {self.sql_name}").collect()
+        newest: int | None = None
+        self._has_whole_history = any(commit["version"] == 0 for commit in commits)
+        for commit in sorted(commits, key=lambda row: -row["version"]):
+            if newest is not None and commit["version"] > newest:
+                continue
+            if commit["operation"] == _RESTORE:
+                newest = self._restored(commit, commits)
+            else:
+                yield commit["userMetadata"]
+
+    def _restored(self, commit: Row, commits: Iterable[Row]) -> int:
+        """Return the version that a RESTORE has restored; it names a version, or a time."""
+        named = commit["operationParameters"]
+        if named.get("version"):
+            return int(named["version"])
+        [[moment]] = self._spark.range(1).select(fn.lit(named["timestamp"]).cast("timestamp")).collect()
+        before = (row for row in commits if row["version"] < commit["version"])
+        return max(int(row["version"]) for row in before if row["timestamp"] <= moment)
 
     @property
     def columns(self) -> tp.StructType:
@@ -193,9 +262,8 @@ class DeltaTable(TargetTable):
         return self._columns
 
     def transaction(self, spark: SparkSession) -> LogTransaction:
-        """Start a transaction of a table at a path."""
-        assert self._location.path is not None
-        return LogTransaction(spark, self._location.path, self._files)
+        """Start a transaction; only one of a table at a path is committed."""
+        return LogTransaction(spark, self._location, self._files)
 
     def _read_metadata(self, transaction: LogTransaction) -> None:
         found = transaction.metadata

@@ -16,6 +16,7 @@ from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.table_names import path_segment, plain_name
 from tailrace.spark_consumer.sink.table_sink import TableSink
+from tailrace.spark_consumer.sink.table_upkeep import Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +44,8 @@ class HudiSink(TableSink[HudiTable]):
         name = plain_name(f"{schema.database}_{schema.table}")
         return HudiTable(self._spark, path, name, self._table_properties)
 
-    def _commit(self, commit: Callable[[], object], table: HudiTable) -> None:  # noqa: ARG002 - one writer
-        commit()
+    def _commit(self, commit: Callable[[], Result], table: HudiTable) -> Result:  # noqa: ARG002 - one writer
+        return commit()
 
 
 SINK = SinkPlugin(

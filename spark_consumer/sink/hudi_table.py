@@ -349,12 +349,13 @@ class HudiTable(TargetTable):
         """Return nothing: ``merge`` gives the metadata to the commit."""
         return {}
 
-    def ledger(self, topic: str) -> Ledger | None:
-        """Return what the table has applied; None if its timeline does not tell."""
-        found = Ledger.newest(topic, (commit.get(LEDGER) for commit in self._commits()))
-        if found is None:
-            found = Ledger(topic) if self.has_no_files else None
-        return found
+    def newest_ledger(self, topic: str) -> Ledger | None:
+        """Return the ledger of the newest commit that has one.
+
+        Hudi rolls back what another writer has begun and not completed when the next write begins, so of two writers
+        at the same time, one fails.
+        """
+        return Ledger.newest(topic, (commit.get(LEDGER) for commit in self._commits()))
 
     @staticmethod
     def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:

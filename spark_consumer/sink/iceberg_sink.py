@@ -17,7 +17,7 @@ from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_sink import TableSink
-from tailrace.spark_consumer.sink.table_upkeep import retried
+from tailrace.spark_consumer.sink.table_upkeep import Result, retried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +39,8 @@ class IcebergSink(TableSink[IcebergTable]):
     def _open_table(self, schema: TableSchema) -> IcebergTable:
         return IcebergTable(self._spark, self._location(schema.database, schema.table))
 
-    def _commit(self, commit: Callable[[], object], table: IcebergTable) -> None:
-        retried(commit, table.name, is_conflict)
+    def _commit(self, commit: Callable[[], Result], table: IcebergTable) -> Result:
+        return retried(commit, table.name, is_conflict)
 
 
 def _prepare_session(spark: SparkSession, catalog: str) -> None:

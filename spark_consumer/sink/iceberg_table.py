@@ -6,6 +6,7 @@ the offsets that are applied with them are one commit. Snapshots of others have 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -45,6 +46,11 @@ LEDGER: Final = "tailrace.ledger"
 _REPLACED: Final = "tailrace.replaced"
 """Summary of a snapshot: which replacement of all rows it was."""
 
+_BRANCH: Final = "tailrace_"
+"""Start of the names of branches that have the rows of an append until it is complete."""
+_MAX_AGE_MS: Final = 86_400_000
+"""After this time, the branch of a process that was killed is removed with old snapshots."""
+
 _OPTION: Final = "snapshot-property."
 _SETTING: Final = "spark.sql.iceberg.snapshot-property."
 _RESERVED: Final = frozenset(
@@ -58,6 +64,9 @@ class IcebergTable(TargetTable):
     """An Iceberg table in a catalog."""
 
     format: ClassVar[str] = "Iceberg"
+
+    _newest: int | None = None
+    """The snapshot that the ledger was read at; None: there was none."""
 
     @property
     def exists(self) -> bool:
@@ -112,14 +121,31 @@ class IcebergTable(TargetTable):
         return self._spark.read.table(self.sql_name)
 
     def append(self, rows: DataFrame, metadata: str) -> None:
-        """Append rows in one commit; columns are matched by name."""
-        rows.writeTo(self.sql_name).option(f"{_OPTION}{LEDGER}", metadata).append()
+        """Append rows in one commit that follows the version of ``newest_ledger``; columns are matched by name.
+
+        Iceberg finds no conflict between two appends. So the rows are in a branch at first. That the table goes on with
+        the branch fails if it has another snapshot meanwhile.
+        """
+        branch, loaded = f"{_BRANCH}{uuid.uuid4().hex[:12]}", self.load()
+        begun = loaded.manageSnapshots()
+        # Without a snapshot, an empty one is made.
+        begun = begun.createBranch(branch) if self._newest is None else begun.createBranch(branch, self._newest)
+        begun.setMaxRefAgeMs(branch, _MAX_AGE_MS).commit()
+        try:
+            rows.writeTo(f"{self.sql_name}.{quote('branch_' + branch)}").option(f"{_OPTION}{LEDGER}", metadata).append()
+            loaded.refresh()
+            loaded.manageSnapshots().fastForwardBranch("main", branch).removeBranch(branch).commit()
+        except BaseException:
+            loaded.refresh()
+            if loaded.refs().containsKey(branch):
+                loaded.manageSnapshots().removeBranch(branch).commit()
+            raise
 
     def replace(self, rows: DataFrame, *, once: tuple[str, int] | None) -> None:
         """Replace all rows in one commit; not again if a snapshot says that it was made."""
         writer = rows.writeTo(self.sql_name)
         if once is not None:
-            for summary in self._summaries():
+            for summary in _summaries(self.load()):
                 name, _, number = summary.get(_REPLACED, "").rpartition(" ")
                 if name == once[0] and int(number) >= once[1]:
                     return
@@ -130,12 +156,12 @@ class IcebergTable(TargetTable):
         """Return the settings of a session in which a statement commits with the metadata of a ledger."""
         return {f"{_SETTING}{LEDGER}": metadata}
 
-    def ledger(self, topic: str) -> Ledger | None:
-        """Return what the table has applied; None if its snapshots do not tell."""
-        found = Ledger.newest(topic, (summary.get(LEDGER) for summary in self._summaries()))
-        if found is None:
-            found = Ledger(topic) if self.has_no_files else None
-        return found
+    def newest_ledger(self, topic: str) -> Ledger | None:
+        """Return the ledger of the current snapshot, or of the newest one before it that has one."""
+        loaded = self.load()
+        current = loaded.currentSnapshot()
+        self._newest = None if current is None else int(current.snapshotId())
+        return Ledger.newest(topic, (summary.get(LEDGER) for summary in _summaries(loaded)))
 
     def before(self, sequence: Sequence) -> str:
         """Return the condition of the rows with a smaller sequence; Iceberg cannot compare a column with a struct."""
@@ -148,11 +174,11 @@ class IcebergTable(TargetTable):
 
     def ledger_text(self) -> str:
         """Return the newest ledger as it is stored; '' if there is none."""
-        return next((summary[LEDGER] for summary in self._summaries() if LEDGER in summary), "")
+        return next((summary[LEDGER] for summary in _summaries(self.load()) if LEDGER in summary), "")
 
     def newest_is(self, ledger: str) -> bool:
         """Return whether the current snapshot has a ledger, as it is stored."""
-        return next((summary.get(LEDGER) for summary in self._summaries()), None) == ledger
+        return next((summary.get(LEDGER) for summary in _summaries(self.load())), None) == ledger
 
     def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
         """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
@@ -203,15 +229,15 @@ class IcebergTable(TargetTable):
         """Return nothing: columns have ids, so that every change is possible in every table."""
         return {}
 
-    def _summaries(self) -> Iterator[Mapping[str, str]]:
-        """Yield the summaries of the snapshots, from the current one back to the oldest that is left."""
-        table = self.load()
-        snapshot = table.currentSnapshot()
-        while snapshot is not None:
-            yield dict(snapshot.summary())
-            parent = snapshot.parentId()
-            snapshot = None if parent is None else table.snapshot(parent)
-
     def _total(self, name: str) -> int:
         snapshot = self.load().currentSnapshot()
         return 0 if snapshot is None else int(snapshot.summary().get(name) or 0)
+
+
+def _summaries(loaded: Any) -> Iterator[Mapping[str, str]]:
+    """Yield the summaries of the snapshots of a table, from the current one back to the oldest that is left."""
+    snapshot = loaded.currentSnapshot()
+    while snapshot is not None:
+        yield dict(snapshot.summary())
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else loaded.snapshot(parent)

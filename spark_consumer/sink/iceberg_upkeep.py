@@ -26,7 +26,13 @@ _TARGET_SIZE: Final = 128 << 20
 _WITH_POSITION_DELETES: Final = 2
 """The format version whose deleted positions are files of their own; later ones join them when they write."""
 _WITHOUT_ORDER: Final = (tp.StructType, tp.ArrayType, tp.MapType)
-_CONFLICTS: Final = ("CommitFailedException", "conflicting", "missing data files", "Missing required files to delete")
+_CONFLICTS: Final = (
+    "CommitFailedException",
+    "Cannot fast-forward",
+    "conflicting",
+    "missing data files",
+    "Missing required files to delete",
+)
 """Parts of the errors of a commit that lost against another one."""
 
 log = structlog.get_logger(__name__)

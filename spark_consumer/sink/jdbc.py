@@ -14,7 +14,6 @@ and versions are the same however often their records are read: rows that are th
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,7 +43,7 @@ from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, Entry, JdbcTab
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
 from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, staged
 from tailrace.spark_consumer.sink.jdbc_versions import StoredVersions
-from tailrace.spark_consumer.sink.ledger import is_applied, not_applied
+from tailrace.spark_consumer.sink.ledger import changed_meanwhile, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.shared_target import REMOVE_SHARD, SEVERAL
@@ -89,12 +88,12 @@ class JdbcSink:
         self._targets: dict[str, JdbcTarget] = {}
         self._lock = threading.Lock()
         """Held while schemas and ledgers are created: tables are processed by several threads."""
-        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._locks: dict[str, threading.RLock] = {}
         """By the name of a shared table."""
         with self._connections.session() as session:
             self._dialect.start(session)
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int]:
+    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
         """Return the offsets that the table has applied."""
         known = schema.topic in self._targets
         try:
@@ -106,11 +105,13 @@ class JdbcSink:
         # Somebody may have dropped the table since it was read.
         return self.applied(schema)
 
-    def _applied(self, schema: TableSchema) -> Mapping[int, int]:
+    def _applied(self, schema: TableSchema) -> Mapping[int, int] | None:
         target, topic_id = self._open(schema), self._context.topic_id(schema.topic)
         table, entry = target.table, target.table.entry
-        if entry is None or entry.topic != schema.topic:
-            return {}
+        if entry is None:
+            return {} if table.stored is None else None  # somebody's table, which is taken over
+        if entry.topic != schema.topic:
+            return None
         if not entry.ledger.is_of_another_topic(topic_id):
             return entry.ledger.applied
         hint, remedy = "drop or rename the target table: the next attempt loads it from the new topic", {}
@@ -183,7 +184,7 @@ class JdbcSink:
         if target.table.shard is None:
             yield
             return
-        with self._locks[target.table.sql_name]:
+        with self._locks.setdefault(target.table.sql_name, threading.RLock()):
             with self._connections.session() as session:
                 target.table.read(session)
             yield
@@ -263,18 +264,21 @@ class JdbcSink:
             step = replace(step, truncated=truncated)
         topic_id = self._context.topic_id(batch.schema.topic)
         ledger = replace(entry.ledger, id=topic_id or entry.topic_id)
-        staged = bool(batch.stats) and batch.range is not None and not is_applied(ledger.merge, batch.range)
-        if not staged and step.truncated is None:
+        is_new = batch.range is not None and not is_applied(ledger.merge, batch.range)
+        if not is_new and step.truncated is None:
             return
         with self._connections.session() as session:
-            if not staged:
+            if not is_new:
                 self._apply(session, target, step)
                 return
             assert batch.range is not None
+            after = step.after.after(ledger.appended(batch.range).merged(batch.range))
+            if not batch.stats:
+                self._apply(session, target, replace(step, after=after))
+                return
             records = without_truncated(batch.records, truncated)
             last = last_per_key(records, incremental=any(stat.incremental for stat in batch.stats))
             last = not_applied(last, ledger.merge, batch.range)
-            after = step.after.after(ledger.appended(batch.range).merged(batch.range))
             layout = target.form.layout
             values = target.converted(upsert_columns(batch.schema, keeps_deleted=layout.keeps_deleted))
             rows = last.select(*upsert_row(values, layout), removed_column(layout))
@@ -361,12 +365,8 @@ class JdbcSink:
             session.execute(statement)
         found = table.read_entry(session, lock=True)
         if found != step.before:
-            raise SinkError(
-                f"another process has written to {table.sql_name}",
-                hint="run one query for a table; this one tries again with what the table has",
-                expected=step.before.offsets,
-                found=None if found is None else found.offsets,
-            )
+            offsets = None if found is None else found.offsets
+            raise changed_meanwhile(table.sql_name, expected=step.before.offsets, found=offsets)
         self._change_rows(session, target, step)
         self._note(session, table, step.after)
 

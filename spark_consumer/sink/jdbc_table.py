@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from pyspark.sql import types as tp
 
+from tailrace.runtime.stored_format import require_known_format
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, StoredTable
-from tailrace.spark_consumer.sink.ledger import AppliedOffsets, Ledger
+from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger
 from tailrace.spark_consumer.sink.shared_target import SEVERAL, Shard
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Entry:
     """That somebody has made the steps for some ALTER TABLE (Mark)."""
     altering: str = ""
     """What a plan of steps was made from that is not carried out yet (Attempt)."""
+    format: str = ""
+    """The version of the row (ledger.py); empty: the first."""
 
     @property
     def ledger(self) -> Ledger:
@@ -83,7 +86,7 @@ class Entry:
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Entry))
-_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering")
+_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering", "format")
 """Columns that a ledger of an earlier release lacks."""
 
 
@@ -150,7 +153,11 @@ class JdbcTable:
             + (" FOR UPDATE" if lock else ""),
             name,
         )
-        return Entry(*(text or "" for text in found[0])) if found else None
+        if not found:
+            return None
+        entry = Entry(*(text or "" for text in found[0]))
+        require_known_format(f"the ledger of {self.sql_name}", {"format": int(entry.format or 1)}, FORMAT)
+        return entry
 
     def write_entry(self, session: Session, entry: Entry) -> None:
         """Write the row of the ledger, in the transaction of the caller."""

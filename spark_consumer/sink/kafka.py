@@ -71,9 +71,9 @@ class KafkaSink:
         self._existing: set[str] = set()
         self._lock = threading.Lock()
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int]:  # noqa: ARG002 - part of the protocol
+    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:  # noqa: ARG002 - part of the protocol
         """Return nothing: the target does not know it."""
-        return {}
+        return None
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Do nothing: a topic is created with its first rows."""

@@ -1,11 +1,18 @@
-"""The offsets that a Delta table has applied, stored with each of its commits.
+"""The offsets that a target has applied, stored with each of its commits.
 
 A commit names, per partition of the topic, the offset before which records are applied: one for appended rows and one
 for merged records, because a batch can make both commits and a failure can separate them. So a batch is applied by the
 records it holds and not by its number: after an older checkpoint is restored, or with a new checkpoint, records before
 these offsets are skipped and all others are applied.
 
-Other commits (OPTIMIZE, ALTER TABLE) have no entry; the newest entry in the table's history counts.
+Other commits (OPTIMIZE, ALTER TABLE) have no entry; the newest entry in the table's history counts, without what was
+undone.
+
+Two invariants make the ledger the only thing that says what the target has:
+
+- It reaches the start of every range that is written (tables/behind.py), so each batch stores its end, also without a
+  row to write.
+- A commit follows the ledger that its writer knows (``require_known``): of two writers, the later one fails.
 """
 
 from __future__ import annotations
@@ -18,7 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
-from tailrace.spark_consumer.errors import NewTopicError
+from tailrace.runtime.stored_format import program_version, require_known_format
+from tailrace.schemas.known_fields import known_fields
+from tailrace.spark_consumer.errors import NewTopicError, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,6 +40,10 @@ AppliedOffsets = Mapping[int, int]
 
 ENTRY: Final = "tailrace"
 """Where a text has the ledger."""
+FORMAT: Final = 1
+"""The version of an entry (runtime/stored_format.py)."""
+_OF_THE_WHOLE: Final = frozenset({"format", "program"})
+"""Fields that are not of one topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,8 @@ class Ledger:
     """Only for tables that take a changelog; ``append`` and ``merge`` are then equal."""
     others: Mapping[str, Mapping[str, object]] | None = None
     """What was applied of the other topics of a shared table, by topic; None: the table has one topic."""
+    writer: str = ""
+    """Who has stored it: a name for each process; empty: an earlier release."""
 
     @classmethod
     def newest(cls, topic: str, metadata: Iterable[str | None]) -> Ledger | None:
@@ -70,20 +85,25 @@ class Ledger:
     @classmethod
     def _of(cls, topic: str, entry: dict[str, object]) -> Ledger:
         """Return the ledger of a topic in an entry. A shared table has those of all topics that were written to it."""
+        require_known_format(f"the ledger of the target of {topic}", entry, FORMAT)
         others = entry.pop("others", None)
         assert others is None or isinstance(others, dict)
-        found = {**(others or {}), str(entry["topic"]): entry}
+        found = {**(others or {}), str(entry["topic"]): {n: v for n, v in entry.items() if n not in _OF_THE_WHOLE}}
         own = found.pop(topic, None)
         left = None if others is None else found
         if own is None:
             return cls(topic, others=left)
         offsets = _offsets(own["append"]), _offsets(own["merge"])
-        return cls(topic, *offsets, str(own.get("id", "")), _changelog(own.get("changelog")), left)
+        writer = str(own.get("writer", ""))
+        return cls(topic, *offsets, str(own.get("id", "")), _changelog(own.get("changelog")), left, writer)
 
     @property
     def metadata(self) -> str:
         """The user metadata of a commit."""
         entry: dict[str, object] = {"topic": self.topic, "append": self.append, "merge": self.merge}
+        entry |= {"format": FORMAT, "program": program_version()}
+        if self.writer:
+            entry["writer"] = self.writer
         if self.changelog is not None:
             entry["changelog"] = asdict(self.changelog)
         if self.others is not None:
@@ -108,9 +128,8 @@ class Ledger:
             step = max(step, self.changelog.step)
         repeated = self.is_repeat(query, write) and not write.settled
         ends = {number: max(offset, self.append.get(number, 0)) for number, offset in write.ends.items()}
-        return Ledger(
-            self.topic, {**self.append, **ends}, {**self.merge, **ends}, self.id, Changelog(query, step, repeated)
-        )
+        append, merge = {**self.append, **ends}, {**self.merge, **ends}
+        return replace(self, append=append, merge=merge, changelog=Changelog(query, step, repeated))
 
     @property
     def applied(self) -> AppliedOffsets:
@@ -124,6 +143,16 @@ class Ledger:
     def merged(self, found: TopicRange) -> Ledger:
         """Return the ledger after the records of a range have been merged."""
         return replace(self, merge=_advance(self.merge, found), changelog=None)
+
+    def is_same(self, other: Ledger) -> bool:
+        """Return whether both say the same of the topic, and the same process has stored them."""
+        own, others = ((each.append, each.merge, each.changelog, each.writer) for each in (self, other))
+        return own == others
+
+    def require_known(self, known: Ledger | None, target: str) -> None:
+        """Raise SinkError if this one, which a commit would follow, is not the one that its writer knows."""
+        if not self.is_same(known or Ledger(self.topic)):
+            raise changed_meanwhile(target, expected=None if known is None else known.applied, found=self.applied)
 
     def is_of_another_topic(self, topic_id: str) -> bool:
         """Return whether the offsets are those of a topic that was deleted since; an unknown id does not count."""
@@ -139,6 +168,15 @@ class Ledger:
                 applied_topic_id=self.id,
                 topic_id=topic_id,
             )
+
+
+def changed_meanwhile(target: str, **context: object) -> SinkError:
+    """Return the error for a target whose ledger is not the one that a commit would follow."""
+    return SinkError(
+        f"another process has written to {target}, or restored it",
+        hint="run one query for a table; this one tries again with what the table has",
+        **context,
+    )
 
 
 def is_applied(applied: AppliedOffsets, found: TopicRange) -> bool:
@@ -183,7 +221,7 @@ def _entry(text: str | None) -> dict[str, object] | None:
 
 
 def _changelog(found: object) -> Changelog | None:
-    return Changelog(**found) if isinstance(found, dict) else None
+    return Changelog(**known_fields(Changelog, found)) if isinstance(found, dict) else None
 
 
 def _offsets(found: object) -> AppliedOffsets:

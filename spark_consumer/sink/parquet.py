@@ -126,9 +126,9 @@ class ParquetSink:
         self._claimed: dict[str, str] = {}
         """By topic: the directory that it may write to."""
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int]:  # noqa: ARG002 - part of the protocol
+    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:  # noqa: ARG002 - part of the protocol
         """Return nothing: the names of the writes tell what is repeated."""
-        return {}
+        return None
 
     def prepare_table(self, schema: TableSchema) -> None:
         """Do nothing: the folder comes with its first rows."""

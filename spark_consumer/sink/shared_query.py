@@ -45,7 +45,7 @@ class SharedQuerySink:
         """Call the engine again at once. A signal handler may call it."""
         self._failed = None
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int]:
+    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
         """Return what the target of a table has applied."""
         with self._calls() as sink:
             return sink.applied(schema)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,11 +38,12 @@ from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, REMOVE_SHARD, SEVERAL
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
+from tailrace.spark_consumer.sink.table_ledgers import TableLedgers
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, TRUNCATED, truncation
 from tailrace.spark_consumer.sink.table_takeover import take_over
-from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
+from tailrace.spark_consumer.sink.table_upkeep import Result, Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges, key_text
 from tailrace.spark_consumer.sink.versions import changed_versions, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
@@ -69,8 +69,7 @@ class TableSink(ABC, Generic[Table]):
         self._options = options
         self._context = context
         self._tables: dict[str, Table] = {}
-        self._ledgers: dict[str, Ledger | None] = {}
-        """By topic, for tables that exist; None if the history of a table does not tell what it has applied."""
+        self._ledgers: TableLedgers[Table] = TableLedgers(context.topic_id, self._commit)
         self._policy = EvolutionPolicy(
             options.schema_change_behavior, options.included_changes, options.excluded_changes
         )
@@ -78,7 +77,7 @@ class TableSink(ABC, Generic[Table]):
         self._evolved: dict[str, Evolved] = {}
         self._evolved_for: dict[str, tuple[TableSchema, tuple[Alteration, ...]]] = {}
         """What the tables were prepared for, by topic."""
-        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._locks: dict[str, threading.RLock] = {}
         """By the name of a shared table."""
         self._empty: set[str] = set()
         """Topics whose tables were created by this sink and not written yet."""
@@ -88,10 +87,10 @@ class TableSink(ABC, Generic[Table]):
         """Return the target of a captured table, which need not exist."""
 
     @abstractmethod
-    def _commit(self, commit: Callable[[], object], table: Table) -> None:
+    def _commit(self, commit: Callable[[], Result], table: Table) -> Result:
         """Run a command that commits, again if somebody else has changed the same files meanwhile."""
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int]:
+    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
         """Return the offsets that the table has applied."""
         known = schema.topic in self._ledgers
         try:
@@ -110,13 +109,15 @@ class TableSink(ABC, Generic[Table]):
             known.pop(topic, None)
         self._empty.discard(topic)
 
-    def _applied(self, table: Table, schema: TableSchema) -> Mapping[int, int]:
+    def _applied(self, table: Table, schema: TableSchema) -> Mapping[int, int] | None:
         self._layout(schema)
         if schema.topic not in self._ledgers and table.exists:
             self._ledgers[schema.topic] = self._read_ledger(table, schema.topic)
-        ledger, topic_id = self._ledgers.get(schema.topic), self._context.topic_id(schema.topic)
-        if ledger is None:
+        if schema.topic not in self._ledgers:
             return {}
+        ledger, topic_id = self._ledgers[schema.topic], self._context.topic_id(schema.topic)
+        if ledger is None:
+            return None
         if table.shard is None:
             ledger.require_same_topic(topic_id, "the table", hint=NEW_TOPIC_REMEDY, table=table.name)
         elif ledger.is_of_another_topic(topic_id):
@@ -210,11 +211,14 @@ class TableSink(ABC, Generic[Table]):
         """Do nothing: no resources are held."""
 
     def _write(self, batch: TableBatch, batch_id: int) -> None:
-        table, empty = self._tables[batch.schema.topic], batch.schema.topic in self._empty
-        self._empty.discard(batch.schema.topic)
+        table = self._tables[batch.schema.topic]
         batch = self._truncate(table, batch)
         if not batch.stats:
+            if batch.range is not None:
+                self._append(table, batch, None, None)
             return
+        empty = batch.schema.topic in self._empty
+        self._empty.discard(batch.schema.topic)
         load = self._open_load(table, batch)
         rewritten = False
         if load is not None:
@@ -236,21 +240,22 @@ class TableSink(ABC, Generic[Table]):
         self.applied(schema)
         self.prepare_table(schema)
         table, layout, evolved = self._tables[schema.topic], self._layout(schema), self._evolved[schema.topic]
-        found = self._ledgers[schema.topic]
-        ledger = found or Ledger(schema.topic)
-        ledger = replace(ledger, id=self._context.topic_id(schema.topic) or ledger.id)
-        after = ledger.written(query, batch.write)
+        write, known = batch.write, self._ledgers[schema.topic]
         spark = batch.records.sparkSession
+
+        def after(ledger: Ledger) -> Ledger:
+            return ledger.written(query, write)
+
         if layout.shape == "history":
-            repeated = found is None or ledger.is_repeat(query, batch.write)
-            table.append(history_rows(table, batch, evolved, layout, repeated=repeated), after.metadata)
+            repeated = known is None or known.is_repeat(query, write)
+            rows = history_rows(table, batch, evolved, layout, repeated=repeated)
+            self._ledgers.advance(table, schema.topic, after, lambda ledger: table.append(rows, ledger.metadata))
             changed = 0
         else:
-            changed = self._merge_versions(table, batch, after.metadata)
-        self._ledgers[schema.topic] = after
+            changed = self._merge_versions(table, batch, after)
         self._upkeep.after_batch(spark, table, changed)
 
-    def _merge_versions(self, table: Table, batch: TableBatch, metadata: str) -> int:
+    def _merge_versions(self, table: Table, batch: TableBatch, after: Callable[[Ledger], Ledger]) -> int:
         """Return the number of rows that were changed."""
         schema, layout = batch.schema, self._layout(batch.schema)
         spark, evolved = batch.records.sparkSession, self._evolved[schema.topic]
@@ -263,8 +268,12 @@ class TableSink(ABC, Generic[Table]):
         source.createOrReplaceTempView(SOURCE)
         try:
             statement = merge_versions_statement(table.sql_name, schema, own_columns(schema, evolved, layout), within)
-            with with_settings(spark, table.commit_settings(metadata)):
-                self._commit(lambda: spark.sql(statement), table)
+
+            def merge(ledger: Ledger) -> None:
+                with with_settings(spark, table.commit_settings(ledger.metadata)):
+                    spark.sql(statement)
+
+            self._ledgers.advance(table, schema.topic, after, merge)
         finally:
             spark.catalog.dropTempView(SOURCE)
         return changed
@@ -279,7 +288,7 @@ class TableSink(ABC, Generic[Table]):
         if table.shard is None:
             yield table
             return
-        with self._locks[table.name]:
+        with self._locks.setdefault(table.name, threading.RLock()):
             table.refresh()
             yield table
 
@@ -371,31 +380,39 @@ class TableSink(ABC, Generic[Table]):
         last: DataFrame | None,
         merge_follows: bool = False,
     ) -> None:
-        """Append ``rows``, each the only record of its key, and the final rows of the keys in ``last``."""
-        ledger, found = self._ledger(batch)
-        if is_applied(ledger.append, found):
+        """Append ``rows``, each the only record of its key, and the final rows of the keys in ``last``.
+
+        Without both, the commit says how far the table is.
+        """
+        ledger, found = self._known(batch)
+        if is_applied(ledger.append if merge_follows else ledger.merge, found):
             return
         parts = [] if rows is None else [not_applied(rows, ledger.append, found)]
         layout = self._layout(batch.schema)
+        if rows is None and last is None:
+            parts = [batch.records.limit(0)]
         if last is not None:
             parts.append(last if layout.keeps_deleted else last.where(fn.col("op") != Op.DELETE.value))
         stored = stored_columns(table, batch.schema, self._evolved[batch.schema.topic], layout)
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
-        after = ledger.appended(found) if merge_follows else ledger.appended(found).merged(found)
-        with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
-            table.append(appended, after.metadata)
-        self._ledgers[batch.schema.topic] = after
 
-    def _merge_directly(self, table: Table, changes: RowChanges) -> Merged:  # noqa: ARG002
+        def after(before: Ledger) -> Ledger:
+            return before.appended(found) if merge_follows else before.appended(found).merged(found)
+
+        with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
+            self._ledgers.advance(
+                table, batch.schema.topic, after, lambda ledger: table.append(appended, ledger.metadata)
+            )
+
+    def _merge_directly(self, table: Table, changes: RowChanges, after: Callable[[Ledger], Ledger]) -> Merged:  # noqa: ARG002
         """Merge changes without the MERGE statement if that is possible; otherwise nothing is done."""
         return Merged.NOT
 
     def _merge(self, table: Table, batch: TableBatch, last: DataFrame, batch_id: int) -> bool:
         """Merge the last change of each key; return whether all rows of the table were written again."""
-        ledger, found = self._ledger(batch)
+        ledger, found = self._known(batch)
         if is_applied(ledger.merge, found):
             return False
-        after = ledger.appended(found).merged(found)
         schema, evolved = batch.schema, self._evolved[batch.schema.topic]
         layout = self._layout(schema)
         own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
@@ -405,34 +422,38 @@ class TableSink(ABC, Generic[Table]):
         small = cache(lambda: table.is_small)
         ranges = partial(_key_condition, batch, small)
         query = self._context.query_id
-        changes = RowChanges(source, schema, own, kept, ranges, after.metadata, found.offsets, query, batch_id)
-        merged = self._merge_directly(table, changes)
+        changes = RowChanges(source, schema, own, kept, ranges, "", found.offsets, query, batch_id)
+
+        def after(before: Ledger) -> Ledger:
+            return before.appended(found).merged(found)
+
+        merged = self._merge_directly(table, changes, after)
         if merged is Merged.NOT:
-            self._merge_by_statement(table, changes, small)
-        self._ledgers[batch.schema.topic] = after
+            self._merge_by_statement(table, changes, after, small)
         return merged is Merged.TABLE
 
-    def _merge_by_statement(self, table: Table, changes: RowChanges, small: Callable[[], bool]) -> None:
+    def _merge_by_statement(
+        self, table: Table, changes: RowChanges, after: Callable[[Ledger], Ledger], small: Callable[[], bool]
+    ) -> None:
         spark = changes.rows.sparkSession
         changes.rows.createOrReplaceTempView(SOURCE)
         planned_once = changes.most <= SMALL_OFFSETS and small()
-        # Other commits of this session have no ledger.
-        settings = {**table.commit_settings(changes.metadata), **(_SMALL_MERGE if planned_once else {})}
-        try:
+
+        def merge(ledger: Ledger) -> None:
+            # Other commits of this session have no ledger.
+            settings = {**table.commit_settings(ledger.metadata), **(_SMALL_MERGE if planned_once else {})}
             with with_settings(spark, settings), by_operator(spark, when=planned_once):
-                self._commit(lambda: table.merge(changes), table)
+                table.merge(replace(changes, metadata=ledger.metadata))
+
+        try:
+            self._ledgers.advance(table, changes.schema.topic, after, merge)
         finally:
             spark.catalog.dropTempView(SOURCE)
 
-    def _ledger(self, batch: TableBatch | DriverBatch) -> tuple[Ledger, TopicRange]:
+    def _known(self, batch: TableBatch | DriverBatch) -> tuple[Ledger, TopicRange]:
+        """Return what is known to be applied, and the range of a batch."""
         assert batch.range is not None
-        topic = batch.schema.topic
-        ledger = self._ledgers[topic] or Ledger(topic)
-        table = self._tables[topic]
-        if table.shard is not None:
-            newest = table.ledger(topic)
-            ledger = replace(ledger, others=(newest and newest.others) or {})
-        return replace(ledger, id=self._context.topic_id(topic) or ledger.id), batch.range
+        return self._ledgers[batch.schema.topic] or Ledger(batch.schema.topic), batch.range
 
 
 def _key_condition(batch: TableBatch, small: Callable[[], bool]) -> str:

@@ -14,6 +14,7 @@ from pyspark.sql import types as tp
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.merge_statement import merge_statement
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.shared_target import Shard
@@ -23,8 +24,6 @@ from tailrace.spark_consumer.source.common_type import common_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from tailrace.spark_consumer.sink.ledger import Ledger
 
 PLAIN: Final = Layout()
 """A table with the columns of its source alone."""
@@ -165,8 +164,20 @@ class TargetTable(ABC):
         """Return the settings of a session in which a statement commits with the metadata of a ledger."""
 
     @abstractmethod
+    def newest_ledger(self, topic: str) -> Ledger | None:
+        """Return the ledger of the newest version; None if no commit that led to it has one.
+
+        The next commit follows this version: it fails, or is found to be missing, if another one is made before.
+        """
+
     def ledger(self, topic: str) -> Ledger | None:
         """Return what the table has applied; None if its history does not tell."""
+        return self.newest_ledger(topic) or (Ledger(topic) if self.is_new else None)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever written to a table without a ledger."""
+        return self.has_no_files
 
     @staticmethod
     @abstractmethod

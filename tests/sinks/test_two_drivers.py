@@ -1,0 +1,92 @@
+"""Two processes write to one target: nothing is doubled, and nothing that is gone comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.runtime.errors import TailraceError
+from tests.embedded.kafka import KafkaBroker
+from tests.sinks.backend import SinkBackend, WithSettings
+from tests.sinks.conformance import INTEGER, row
+from tests.sinks.harness import BatchRunner
+from tests.sinks.test_delta import DeltaBackend
+from tests.sinks.test_iceberg import IcebergBackend
+from tests.sinks.test_restored_targets import split
+from tests.spark.records import Feed, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(1800)
+
+OTHERS = r"another process has written to "
+
+
+class History(WithSettings, DeltaBackend):
+    """Tables that have each change."""
+
+    added: Mapping[str, str] = {"sink.shape": "history"}
+
+
+def ids(backend: SinkBackend) -> list[int]:
+    """Return the keys of all rows, also of those that a key has twice."""
+    if isinstance(backend, IcebergBackend):
+        rows = backend.spark.read.table(backend.name())
+    else:
+        rows = backend.spark.read.format("delta").load(str(backend.work / "tables" / "shop" / "t"))
+    return sorted(each["id"] for each in rows.select("id").collect())
+
+
+@pytest.mark.parametrize("backend", [DeltaBackend, IcebergBackend])
+def test_older_driver_writes_nothing_that_the_newer_one_has_written(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The older one has read the ledger before, and each of its batches was planned before those of the newer one."""
+    feed, target = Feed(kafka_broker, prefix), backend(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    table.last_split = 9
+    new, old = (BatchRunner(feed, table, target, tmp_path / name) for name in ("new", "old"))
+    new.batch(split(table, prefix, 0, 0, low=10))
+    old.batch()
+
+    # Rows of an initial load are appended.
+    feed.write(split(table, prefix, 1, 1, low=30))
+    new.batch()
+    with pytest.raises(TailraceError, match=OTHERS):
+        old.batch()
+    assert ids(target) == [0, 1]
+
+    # It goes on with what the table has.
+    old.restart()
+    feed.write(table.change("c", None, row(50), pos=100))
+    old.batch()
+    assert ids(target) == [0, 1, 50]
+
+    # Now the other one is behind: its batch has a row that is gone.
+    with pytest.raises(TailraceError, match=OTHERS):
+        new.batch(planned=lambda: old.batch(table.change("d", row(50), None, pos=110)))
+    assert ids(target) == [0, 1]
+    new.restart()
+    new.batch(table.change("c", None, row(51), pos=120))
+    assert ids(target) == [0, 1, 51]
+
+
+def test_history_has_each_change_once(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed, target = Feed(kafka_broker, prefix), History(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    new, old = (BatchRunner(feed, table, target, tmp_path / name) for name in ("new", "old"))
+    new.batch(table.change("c", None, row(1), pos=100))
+    old.batch()
+    feed.write(table.change("c", None, row(2), pos=110))
+    with pytest.raises(TailraceError, match=OTHERS):
+        new.batch()
+    old.batch()
+    new.restart()
+    new.batch()
+    assert ids(target) == [1, 2]
