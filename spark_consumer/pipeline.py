@@ -45,6 +45,7 @@ from tailrace.spark_consumer.source.topic_ids import TopicIds
 from tailrace.spark_consumer.source.topic_policies import TopicPolicies
 from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
 from tailrace.spark_consumer.tables.base import TableServices, TableWork
+from tailrace.spark_consumer.tables.behind import TargetBehindError
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.parts import FailedWork, PartedWork, Parts, Work
@@ -425,9 +426,10 @@ class Pipeline:
 
     def _raise_if_no_table_goes_on(self, errors: Mapping[str, BaseException], ranges: BatchRanges) -> None:
         tables = {topic for topic, ends in self._without_control(ranges).end.items() if any(ends.values())}
-        stopped = errors.keys() | {position.topic for position in self._parked.parked()}
-        if errors and tables <= stopped:
-            raise next(iter(errors.values()))
+        failed = {topic: error for topic, error in errors.items() if not isinstance(error, TargetBehindError)}
+        stopped = failed.keys() | {position.topic for position in self._parked.parked()}
+        if failed and tables <= stopped:
+            raise next(iter(failed.values()))
 
     def _applied(self, work: Work, result: TableResult) -> None:
         before = self._status.table_applied(work.topic, result)

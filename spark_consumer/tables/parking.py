@@ -27,6 +27,7 @@ from tailrace.spark_consumer.documents import delete_document, document_names, r
 from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError, StoredFileError
 from tailrace.spark_consumer.source.ranges import EARLIEST, BatchRanges, OffsetRange, Offsets, TopicRange
 from tailrace.spark_consumer.source.topic_ids import unknown_id
+from tailrace.spark_consumer.tables.behind import TargetBehindError
 from tailrace.spark_consumer.tables.reasons import LostEndError
 
 if TYPE_CHECKING:
@@ -311,6 +312,10 @@ class ParkedTables:
     def _park(self, spark: SparkSession, found: TopicRange, starts: Mapping[str, int], error: TailraceError) -> None:
         # The position of a table is ahead of its range if parts of the range are processed.
         known = self._positions.get(found.topic) or self._new(found, starts)
+        if isinstance(error, TargetBehindError):
+            self._store(spark, replace(known, starts={**known.starts, **error.starts}, reason=None, until={}))
+            log.warning(error.message, topic=found.topic, **error.context)
+            return
         # Offsets of the former topic say nothing about the new one. A topic that does not exist can only come back as
         # another one, unless a broker has not heard of it yet: its id tells, if it is known.
         if isinstance(error, NewTopicError) or (isinstance(error, MissingTopicError) and not known.topic_id):

@@ -20,6 +20,7 @@ from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStaged
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
+from tailrace.spark_consumer.tables.behind import require_reached
 from tailrace.spark_consumer.tables.reasons import ends_too_early
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
 from tailrace.spark_consumer.transform.failing_record import failures_named
@@ -48,6 +49,9 @@ class UpsertTable(TableWork):
         if not newest.columns:  # a connector has written no row yet
             return TableResult(0, None)
         applied = self._services.sink.applied(self._services.transform(newest).schema)
+        if applied is not None:
+            require_reached(self._range, applied, is_whole=before.step >= 0 and not self._services.accept_incomplete)
+        applied = applied or {}
         left = self._range.after(applied)
         if left != self._range:
             self._require_same_topic(spark, applied, before)
@@ -168,14 +172,13 @@ class UpsertTable(TableWork):
             with failures_named(decoded, transform, self._images):
                 with self._phase(spark, "state"):
                     state, before = self._advance(spark, found, stats, decoded, records)
-                if stats:
-                    # Deletes of the batch itself are ordered by the sink.
-                    left = self._services.deletes.without_older(records, self._topic, before.moved_keys.deletes)
-                    loaded = state.progress.complete
-                    batch = TableBatch(transform.schema, left, stats, found, truncated=state.truncated, loaded=loaded)
-                    batch = replace(batch, moved=state.moved_keys.grown(len(self._ends)))
-                    with self._phase(spark, "write"):
-                        sink.write_batch(batch, self._batch_id)
+                # Deletes of the batch itself are ordered by the sink. Without a record, the target stores the offsets.
+                left = self._services.deletes.without_older(records, self._topic, before.moved_keys.deletes)
+                loaded = state.progress.complete
+                batch = TableBatch(transform.schema, left, stats, found, truncated=state.truncated, loaded=loaded)
+                batch = replace(batch, moved=state.moved_keys.grown(len(self._ends)))
+                with self._phase(spark, "write"):
+                    sink.write_batch(batch, self._batch_id)
             return self._result(state, stats)
         finally:
             decoded.unpersist()

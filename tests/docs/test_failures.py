@@ -48,6 +48,13 @@ SHOWN_BY: Final = {
     "the source lost the end of its binlog in a crash": [
         "integration/test_resume_position.py::test_file_that_lost_its_end_is_an_error"
     ],
+    "the target of a table is restored to an earlier state": [
+        "sinks/test_restored_targets.py::test_older_copy_of_a_target_gets_what_it_lacks",
+        "sinks/test_restored_targets.py::test_restored_delta_table_goes_on_with_the_ledger_of_the_version",
+    ],
+    "a second consumer writes to the same tables": [
+        "sinks/test_two_drivers.py::test_older_driver_writes_nothing_that_the_newer_one_has_written"
+    ],
     "the database of the JDBC sink cannot be reached": [
         "sinks/test_jdbc_targets.py::test_server_that_is_down_ends_the_query",
         "unit/test_jdbc_dialects.py::test_a_target_that_cannot_be_reached_concerns_all_tables",

@@ -1,0 +1,237 @@
+"""A target that is older than the query: what was undone is read again, also with an empty checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from tailrace.runtime.errors import TailraceError
+from tailrace.schemas.alteration import AlterationKind, ColumnChange
+from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer.errors import IncompleteTopicError
+from tailrace.spark_consumer.sink.kafka_topic import newest_records
+from tests.embedded.kafka import KafkaBroker
+from tests.sinks.backend import SinkBackend
+from tests.sinks.conformance import INTEGER, row
+from tests.sinks.harness import BatchRunner, CutOffError
+from tests.sinks.jdbc_backend import JdbcBackend
+from tests.sinks.test_delta import DeltaBackend
+from tests.sinks.test_iceberg import IcebergBackend
+from tests.sinks.test_upsert_kafka import UpsertKafkaBackend
+from tests.spark.records import Feed, Message, Table, connect, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+def start(
+    backend: type[SinkBackend], spark: SparkSession, broker: KafkaBroker, prefix: str, work: Path
+) -> tuple[BatchRunner, Table]:
+    """Return a query over a new table."""
+    feed = Feed(broker, prefix)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    return BatchRunner(feed, table, backend(spark, broker, work), work), table
+
+
+def from_the_beginning(run: BatchRunner, work: Path) -> BatchRunner:
+    """Return a query with an empty checkpoint over the same table and target."""
+    found = BatchRunner(run.feed, run.table, run.backend, work)
+    found._end = {topic: dict.fromkeys(parts, 0) for topic, parts in found._end.items()}
+    return found
+
+
+def directory(run: BatchRunner) -> Path:
+    """Return the directory of a Delta table."""
+    return run.backend.work / "tables" / "shop" / "t"
+
+
+def saved(run: BatchRunner) -> Callable[[], object]:
+    """Return what sets the target back to what it is now."""
+    if isinstance(run.backend, IcebergBackend):
+        name = run.backend.name()
+        snapshots = run.backend.spark.sql(
+            f"SELECT snapshot_id FROM {name}.snapshots ORDER BY committed_at DESC LIMIT 1"
+        )
+        number = snapshots.collect()[0][0]
+        catalog, _, table = name.partition(".")
+        return lambda: run.backend.execute(f"CALL {catalog}.system.rollback_to_snapshot('{table}', {number})")
+    if isinstance(run.backend, JdbcBackend):
+        target = run.backend
+        tables = {"t": "t_copy", "tailrace_ledger": "ledger_copy"}
+        for table, copy in tables.items():
+            target.sql(f"CREATE TABLE {{s}}.{copy} AS SELECT * FROM {{s}}.{table}")
+
+        def copy_back() -> None:
+            for table, copy in tables.items():
+                target.sql(f"DELETE FROM {{s}}.{table}")
+                target.sql(f"INSERT INTO {{s}}.{table} SELECT * FROM {{s}}.{copy}")
+
+        return copy_back
+    if isinstance(run.backend, UpsertKafkaBackend):
+        topic = f"ledger.{run.feed.prefix}"
+        client = {"kafka.bootstrap.servers": run.feed.broker.bootstrap}
+        [entry] = newest_records(run.backend.spark, client, topic).collect()
+
+        def write_back() -> None:
+            producer = Producer({"bootstrap.servers": run.feed.broker.bootstrap})
+            producer.produce(topic, key=bytes(entry["key"]), value=entry["value"])
+            assert producer.flush(60) == 0
+
+        return write_back
+    path, backup = directory(run), run.backend.work / "backup"
+    shutil.copytree(path, backup)
+
+    def put_back() -> None:
+        shutil.rmtree(path)
+        shutil.copytree(backup, path)
+
+    return put_back
+
+
+class OnPostgres(JdbcBackend):
+    """Tables of PostgreSQL."""
+
+    database = "postgresql"
+
+
+class OnMySql(JdbcBackend):
+    """Tables of MySQL."""
+
+    database = "mysql"
+
+
+LONG = [IcebergBackend, OnPostgres, OnMySql, UpsertKafkaBackend]
+
+
+@pytest.mark.parametrize(
+    "backend", [DeltaBackend, *(pytest.param(each, marks=pytest.mark.long) for each in LONG)], indirect=True
+)
+def test_older_copy_of_a_target_gets_what_it_lacks(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    run, table = start(backend, spark, kafka_broker, prefix, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100), table.change("c", None, row(2), pos=105))
+    put_back = saved(run)
+    run.batch(table.change("c", None, row(3), pos=110), table.change("d", row(2), None, pos=111))
+    put_back()
+    run.restart()
+
+    run.batch(table.change("c", None, row(4), pos=120))
+    assert run.parked() == {}
+    run.retry()
+
+    expected = {key: row(key) for key in (1, 3, 4)}
+    assert run.backend.rows(table.schema) == expected
+    put_back()
+    other = from_the_beginning(run, tmp_path / "second")
+    other.batch()
+    assert run.backend.rows(table.schema) == expected
+
+
+def test_restored_delta_table_goes_on_with_the_ledger_of_the_version(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """An ALTER TABLE is undone too: the values of its column are filled again."""
+    run, table = start(DeltaBackend, spark, kafka_broker, prefix, tmp_path)
+    name = f"delta.`{directory(run)}`"
+    run.batch(table.change("c", None, row(1), pos=100))
+    run.batch(table.change("c", None, row(2), pos=110))
+    good = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0]
+    extra = ConnectField("extra", connect("int32"))
+    table.schema = replace(table.schema, columns=(*table.schema.columns, extra))
+    added = ColumnChange(AlterationKind.ADD, "extra", schema=extra.schema, value=7)
+    run.batch(
+        [table.published(prefix, 200), table.alteration(prefix, 200, added)],
+        table.change("c", None, {**row(3), "extra": 9}, pos=210),
+        table.change("u", row(1), {**row(1, 77), "extra": 7}, pos=211),
+    )
+    run.batch(table.change("d", row(2), None, pos=220))
+
+    # With the query running: it notices the commit of somebody else.
+    run.backend.execute(f"RESTORE TABLE {name} TO VERSION AS OF {good['version']}")
+    with pytest.raises(TailraceError, match=r"another process has written to .* or restored it"):
+        run.batch(table.change("c", None, {**row(4), "extra": 10}, pos=230))
+    run.repeat()
+    run.retry()
+    expected = {1: {**row(1, 77), "extra": 7}, 3: {**row(3), "extra": 9}, 4: {**row(4), "extra": 10}}
+    assert run.parked() == {}
+    assert run.backend.rows(table.schema) == expected
+
+    # By time, and with an empty checkpoint.
+    run.backend.execute(f"RESTORE TABLE {name} TO TIMESTAMP AS OF '{good['timestamp']}'")
+    other = from_the_beginning(run, tmp_path / "second")
+    other.batch()
+    assert run.backend.rows(table.schema) == expected
+
+
+def test_target_that_is_moved_away_is_loaded_from_the_beginning(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    run, table = start(DeltaBackend, spark, kafka_broker, prefix, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100))
+    shutil.rmtree(directory(run))
+    run.restart()
+
+    run.batch(table.change("c", None, row(2), pos=110))
+    run.retry()
+    assert run.backend.rows(table.schema) == {1: row(1), 2: row(2)}
+
+    # Kafka does not have its records any more.
+    shutil.rmtree(directory(run))
+    beginning = TopicPartition(table.schema.topic, 0, 1)
+    admin = kafka_broker.admin()
+    admin.delete_records([beginning])[beginning].result(60)
+    run.restart()
+    run.batch(table.change("c", None, row(3), pos=120))
+    with pytest.raises(IncompleteTopicError, match="has lost records that were not read"):
+        run.retry()
+    assert set(run.parked()) == {table.schema.topic}
+
+
+def test_batch_without_records_moves_the_offsets(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Records of transactions that were given up, and changes that change nothing: no target is behind afterwards."""
+    run, table = start(DeltaBackend, spark, kafka_broker, prefix, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100))
+    run.batch(table.change("d", row(7), None, pos=110))
+    run.restart()
+    run.feed.write(table.change("c", None, row(8), pos=120), commit=False)
+    run.batch()
+    run.restart()
+    run.batch(table.change("c", None, row(2), pos=130))
+
+    assert run.backend.rows(table.schema) == {1: row(1), 2: row(2)}
+
+
+def split(table: Table, prefix: str, number: int, key: int, *, low: int) -> list[Message]:
+    """Return the records of a split with one row."""
+    found = table.snapshot(prefix, number, [row(key)], low=low, high=low + 5)
+    return [*found, table.end(prefix, number, high=low + 5, rows=1)]
+
+
+@pytest.mark.parametrize("backend", [DeltaBackend, pytest.param(IcebergBackend, marks=pytest.mark.long)])
+def test_batch_that_was_applied_in_part_is_completed_without_its_checkpoint(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The append was committed, the MERGE was not; the next batch has other bounds."""
+    run, table = start(backend, spark, kafka_broker, prefix, tmp_path)
+    table.last_split = 9
+    run.batch(split(table, prefix, 0, 1, low=10))
+    with pytest.raises(CutOffError):
+        run.batch(
+            split(table, prefix, 1, 2, low=20), table.change("u", row(1), row(1, 5), pos=100), cut=("before", "_merge")
+        )
+
+    other = from_the_beginning(run, tmp_path / "second")
+    other.batch(split(table, prefix, 2, 3, low=30), table.change("d", row(3), None, pos=110))
+
+    assert run.backend.rows(table.schema) == {1: row(1, 5), 2: row(2)}
