@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _POLICY: Final = "cleanup.policy"
+_DENIED: Final = "denied"
 
 log = structlog.get_logger(__name__)
 
@@ -33,9 +34,10 @@ class TopicPolicies:
             new = sorted(set(topics) - self._compacted.keys())
             if not new:
                 return
-            found = {topic: self._policy(answer) for topic, answer in self._describe(spark, new).items()}
-            self._compacted |= {topic: policy is None or "compact" in policy for topic, policy in found.items()}
-        if compacted := [topic for topic, policy in found.items() if policy and "compact" in policy]:
+            answers = {topic: self._policy(answer) for topic, answer in self._describe(spark, new).items()}
+            found = {topic: policy for topic, policy in answers.items() if policy is not None}
+            self._compacted |= {topic: policy == _DENIED or "compact" in policy for topic, policy in found.items()}
+        if compacted := [topic for topic, policy in found.items() if "compact" in policy]:
             log.warning(
                 "topics are compacted: records that later ones of their keys replace are gone before they are read. A "
                 "changelog lacks these changes, a snapshot can lack rows, and a row that was deleted can stay if Kafka "
@@ -43,7 +45,7 @@ class TopicPolicies:
                 topics=compacted,
                 hint="set cleanup.policy=delete on the topics",
             )
-        if unknown := [topic for topic, policy in found.items() if policy is None]:
+        if unknown := [topic for topic, policy in found.items() if policy == _DENIED]:
             log.warning(
                 "whether topics are compacted cannot be read: they are processed as if they were, which takes longer",
                 topics=unknown,
@@ -53,7 +55,7 @@ class TopicPolicies:
     def is_compacted(self, topic: str) -> bool:
         """Return whether a topic is compacted, or may be."""
         with self._lock:
-            return self._compacted.get(topic, False)
+            return self._compacted.get(topic, True)
 
     def _describe(self, spark: SparkSession, topics: Collection[str]) -> dict[str, Any]:
         """Return what is to come for each topic."""
@@ -68,8 +70,8 @@ class TopicPolicies:
 
     @staticmethod
     def _policy(answer: Any) -> str | None:
-        """Return the policy of a topic; None if it cannot be read."""
+        """Return the policy of a topic; None if Kafka did not answer, and the next batch reads it."""
         try:
             return str(answer.get().get(_POLICY).value())
-        except Py4JError:
-            return None
+        except Py4JJavaError as error:
+            return _DENIED if "AuthorizationException" in str(error.java_exception.toString()) else None

@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from structlog.testing import capture_logs
 
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
+from tailrace.spark_consumer.source.topic_policies import TopicPolicies
 from tests.debezium_parity.topics import KafkaRecord
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import INTEGER, row
@@ -95,3 +97,21 @@ def test_tombstone_of_a_connector_alone_deletes_the_row_also_after_a_start(
 
     assert deleted == {2: rows[2]}
     assert table_rows(spark, tmp_path, "t") == rows
+
+
+def test_policy_that_kafka_does_not_tell_is_read_for_the_next_batch(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str
+) -> None:
+    """Until then the topic counts as compacted."""
+    topic = f"{prefix}.shop.later"
+    admin = SharedAdmin({"kafka.bootstrap.servers": kafka_broker.bootstrap})
+    try:
+        policies = TopicPolicies(admin)
+        policies.read(spark, [topic])
+        before = policies.is_compacted(topic)
+        kafka_broker.create_topic(topic)
+        policies.read(spark, [topic])
+    finally:
+        admin.close()
+
+    assert (before, policies.is_compacted(topic)) == (True, False)
