@@ -88,7 +88,7 @@ def test_table_that_the_account_could_not_see_is_read(
     fill(database, "t", "hidden")
     user = f"narrow_{uuid.uuid4().hex[:8]}"
     database.execute(f"CREATE USER {user} IDENTIFIED BY 'narrow'")
-    database.execute(f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user}")
+    database.execute(f"GRANT PROCESS, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user}")
     database.execute(f"GRANT SELECT ON `{database.name}`.t TO {user}")
     account = {"database.user": user, "database.password": "narrow"}
     settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, **account})

@@ -98,7 +98,7 @@ def test_error_in_a_split_at_two_starts(
     )
     database.executemany("INSERT INTO t (id, v) VALUES (%s, %s)", [(n, f"v{n}") for n in range(1, ROWS + 1)])
     database.execute(f"CREATE USER `{user}` IDENTIFIED WITH mysql_native_password BY 'pw'")
-    database.execute(f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `{user}`")
+    database.execute(f"GRANT PROCESS, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `{user}`")
     # With INSERT the table stays visible: a table that the account cannot see is one that does not exist.
     database.execute(f"GRANT SELECT, INSERT ON `{database.name}`.* TO `{user}`")
     settings = {

@@ -77,7 +77,7 @@ def test_capture_with_least_privileges_and_a_client_certificate(
     database.execute("INSERT INTO t (v) VALUES (1), (2), (3)")
     database.execute(f"CREATE USER least IDENTIFIED BY '{PASSWORD}' REQUIRE X509")
     database.execute("GRANT SELECT ON least.* TO least")
-    database.execute("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO least")
+    database.execute("GRANT PROCESS, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO least")
     client = str(authority.identity("client"))
     settings = properties(
         tls_server,
@@ -109,7 +109,7 @@ def test_server_without_tls() -> None:
         session = server.connect()
         with closing(session), session.cursor() as cursor:
             cursor.execute(f"CREATE USER cdc IDENTIFIED WITH caching_sha2_password BY '{PASSWORD}'")
-            cursor.execute("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO cdc")
+            cursor.execute("GRANT PROCESS, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO cdc")
 
         def open_session(tls: Tls) -> None:
             connect(_settings(server.host, server.port, tls, "cdc")).close()

@@ -127,7 +127,7 @@ def test_queries_do_not_grow_with_the_tables(own_server: MySqlServer, own_databa
     """300 tables of every kind of key; the account has its grants by a role, and one table lacks them."""
     own_database.execute("CREATE ROLE IF NOT EXISTS many_reader")
     own_database.execute(f"GRANT SELECT ON `{own_database.name}`.* TO many_reader")
-    own_database.execute("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO many_reader")
+    own_database.execute("GRANT PROCESS, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO many_reader")
     own_database.execute("CREATE USER IF NOT EXISTS many IDENTIFIED BY 'm' DEFAULT ROLE many_reader")
     own_database.execute(f"CREATE DATABASE IF NOT EXISTS `{own_database.name}_2`")
     for number in range(300):
