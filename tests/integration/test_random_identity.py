@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.support.capture import CaptureProcess, CaptureThread, eventually
+from tests.support.incremental_checks import state_of
 from tests.support.incremental_window import request_snapshot, settings_of
 from tests.support.upsert_reader import consumer_rows
 
@@ -110,11 +111,13 @@ def test_tables_that_go_and_come_back(
     process = CaptureProcess(settings, tmp_path)
     for _ in range(ROUNDS):
         process.start()
-        eventually(process.handles_stop, "the start")
+        _wait_until_read(kafka_broker, prefix, database)
         for _ in range(rng.randrange(1, 4)):
             if rng.random() < 0.3 and writer.tables:
                 request_snapshot(kafka_broker, prefix, database, *rng.sample(sorted(writer.tables), 1))
             writer.run(rng.randrange(STATEMENTS))
+            if rng.random() < 0.7:
+                _wait_until_read(kafka_broker, prefix, database)
         if rng.random() < 0.5:
             process.kill()
         else:
@@ -126,6 +129,20 @@ def test_tables_that_go_and_come_back(
         eventually(lambda: _different(kafka_broker, prefix, database, captured) == {}, f"equal: {captured}", 120)
         capture.wait_position(database.server)
     assert _different(kafka_broker, prefix, database, captured) == {}, writer.done
+
+
+def _wait_until_read(broker: KafkaBroker, prefix: str, database: Database) -> None:
+    [(wanted,)] = database.execute("SELECT @@global.gtid_executed")
+
+    def read() -> bool:
+        try:
+            stored = state_of(broker, prefix, "offset")
+        except KeyError:  # the topic does not exist yet
+            stored = None
+        gtids = stored["position"]["gtids"] if stored else ""
+        return bool(database.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, gtids))[0][0])
+
+    eventually(read, "everything is read")
 
 
 def _different(broker: KafkaBroker, prefix: str, database: Database, tables: list[str]) -> dict[str, Any]:
