@@ -8,7 +8,7 @@ changes values.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -25,6 +25,9 @@ from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.sequence import Sequence
 
 log = structlog.get_logger(__name__)
+
+_SHOWN: Final = 10_000
+"""Characters of a statement that a record includes, for people: the record must not be too large for Kafka."""
 
 
 class _Known(NamedTuple):
@@ -86,7 +89,7 @@ class Alterations:
             topic=context.tables.topic(table),
             database=table.database,
             table=table.table,
-            statement=effect.sql,
+            statement=effect.sql[:_SHOWN],
             changes=changes,
             sequence=Sequence.at(context.transaction.offset.epoch, event.file, event.query_pos),
             reread=bool(stale) and reads,
