@@ -11,10 +11,13 @@
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
     │   └── SourceBehindError         the server has not executed all that was read: a replica that still applies
     ├── SplitTooSlowError             a split takes longer than a Kafka transaction may last
+    ├── TableFailedError              a table cannot go on: the next session starts with it in error (Retryable)
     ├── InstanceReplacedError         another instance has taken over the prefix
     ├── StateDamagedError             a record of the state topic is not one that the producer writes
     ├── StateLostError                the state topic was deleted
     ├── TakeoverError                 the offset of a connector cannot be taken over
+    ├── SchemaError                   runtime/errors.py
+    │   └── TableDefinitionError      a table cannot be captured as it is defined
     └── KafkaRequestError             runtime/errors.py
         ├── ProducerFencedError       the broker ended the epoch of a transactional producer (Retryable)
         ├── RecordTooLargeError       a record exceeds a size limit of the client or of its topic
@@ -24,7 +27,8 @@
 
 from __future__ import annotations
 
-from tailrace.runtime.errors import KafkaRequestError, MultipleProblemsError, Retryable, TailraceError
+from tailrace.producer.model.table import TableId
+from tailrace.runtime.errors import KafkaRequestError, MultipleProblemsError, Retryable, SchemaError, TailraceError
 
 
 class PrerequisiteError(MultipleProblemsError):
@@ -55,6 +59,26 @@ class ServerIdInUseError(BinlogError):
 
 class SplitTooSlowError(TailraceError):
     """A split takes longer than a Kafka transaction may last."""
+
+
+class TableDefinitionError(SchemaError):
+    """A table cannot be captured as it is defined: without a key, with a schema that the registry refuses."""
+
+
+def as_definition(error: TailraceError) -> TailraceError:
+    """Return the error of a table that was being compiled: a SchemaError is one of its definition."""
+    if not isinstance(error, SchemaError):
+        return error
+    return TableDefinitionError(error.message, hint=error.hint, **error.context)
+
+
+class TableFailedError(TailraceError, Retryable):
+    """A table cannot go on while the others can: the next session starts with it in error."""
+
+    def __init__(self, table: TableId, fault: TailraceError) -> None:
+        super().__init__(fault.message, hint=fault.hint, **{"table": table, **fault.context})
+        self.table = table
+        self.fault = fault
 
 
 class SourceBehindError(BinlogError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -22,7 +22,7 @@ from tailrace.producer.app.session import CaptureSession, SessionSnapshots, Sess
 from tailrace.producer.app.signals import SignalService, ensure_signal_topics
 from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
 from tailrace.producer.app.validation import faults_of_new_tables, validate_tables
-from tailrace.producer.config import ProducerConfig
+from tailrace.producer.config import ProducerConfig, fingerprint
 from tailrace.producer.errors import PrerequisiteError
 from tailrace.producer.kafka.state_store import State, known_key_key
 from tailrace.producer.kafka.topics import Topics
@@ -30,7 +30,7 @@ from tailrace.producer.kafka.transactional_ids import stream_transactional_id
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.protocols import ChangeStream, SnapshotSession, Source
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.native import loader
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
@@ -71,6 +71,8 @@ class CaptureProcess:
     hooks: SnapshotHooks | None = None
     """For tests: snapshot readers then run as threads of this process."""
     fork_server: ForkServer | None = None
+    failed: dict[TableId, TableFault] = field(default_factory=dict)
+    """Tables that ended the last session: the next one begins with them in error."""
 
 
 @contextmanager
@@ -168,6 +170,7 @@ class SessionBuilder:
             signals.processor.request_incremental(table for table in captured if str(table) in known)
         reads = config.snapshot.should_snapshot
         new_tables = NewTables(context, topics, signals.processor, reads=lambda table: reads(str(table)))
+        new_tables.retry()
         versions = TableVersions(context, new_tables)
         coordinator = SnapshotCoordinator(context, versions, signals.processor)
         lifecycle = TableLifecycle(
@@ -278,6 +281,7 @@ class SessionBuilder:
             startup.relocate_splits(transaction, state, resume.end)
         includes = config.filters.tables.includes
         gone = [] if new or resume.binlog_lost else startup.gone_tables(state, captured, includes)
+        startup.fail_tables(transaction, state, self._process.failed, topic_of=topic_of)
         startup.keep_streaming(transaction, state, gone, topic_of=topic_of)
         kept = [*captured, *gone]
         startup.write_startup_state(transaction, state, readers=readers, captured=kept, topic_of=topic_of)
@@ -297,11 +301,13 @@ class SessionBuilder:
         for name, value in tables.keys.take_unsaved():
             transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)
+        self._process.failed.clear()
         return Restored(list(captured), gone, state, transaction, registry, schema_changes)
 
     def _begin(self, state: State, captured: Sequence[TableId], *, read: bool) -> list[TableId]:
         """Return the tables whose capture begins with this start; ``read``: an initial snapshot reads them."""
-        known, reads = state.captured, self._config.snapshot.should_snapshot
+        faulty = {name for name, stored in state.tables.items() if stored.fault is not None}  # they are in error
+        known, reads = state.captured | faulty, self._config.snapshot.should_snapshot
         return [table for table in captured if str(table) not in known and reads(str(table)) is read]
 
     def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, ChangeStream]:
@@ -321,6 +327,7 @@ class SessionBuilder:
             tombstones=config.values.tombstones,
             include_query=config.values.include_query,
             processing_failures=config.values.processing_failures,
+            fingerprint=fingerprint(config),
             reads_after_alter=config.snapshot.after_alter,
             max_waiting_splits=config.snapshot.max_waiting_splits,
         )
@@ -333,10 +340,11 @@ class SessionBuilder:
         stored = restored.state.tables
         pending: list[TableId] = []
         for table in checked.captured:
-            if table in checked.faults:
-                self._track_faulty(restored, table, checked.faults[table])
-                continue
             known = stored.get(str(table))
+            fault = known.fault if known is not None else None
+            if table in checked.faults or (known is not None and fault is not None and known.mode is TableMode.ERROR):
+                self._track_faulty(restored, table, checked.faults.get(table), fault)
+                continue
             if known is not None and known.mode is TableMode.ERROR:
                 known = None  # nothing of it is in Kafka
             needless = known is None and not self._config.snapshot.should_snapshot(str(table))
@@ -345,7 +353,7 @@ class SessionBuilder:
             else:
                 mode = TableMode.WAITING
                 pending.append(table)
-            restored.registry.track(table, mode)
+            restored.registry.track(table, mode).fault = fault
             self._status.table_mode(table, mode)
         for table in restored.gone:
             log.info("a table is gone: its changes are written up to its DROP", table=str(table))
@@ -354,9 +362,11 @@ class SessionBuilder:
         # Started plans come first: the stream knows their splits, and the state holds them.
         return sorted(pending, key=lambda table: str(table) not in stored)
 
-    def _track_faulty(self, restored: Restored, table: TableId, reason: str) -> None:
-        restored.registry.track(table, TableMode.ERROR)
-        if self._status.table_failed(table, reason):
+    def _track_faulty(self, restored: Restored, table: TableId, reason: str | None, fault: TableFault | None) -> None:
+        """Track a table in error, for a reason that was just found or for its stored fault."""
+        restored.registry.track(table, TableMode.ERROR).fault = fault
+        reason = reason or (fault.reason if fault is not None else "")
+        if self._status.table_failed(table, reason, fault.at if fault is not None else None):
             log.error("a table is not captured: its changes are skipped", table=str(table), error=reason)
 
     def _restore_snapshots(

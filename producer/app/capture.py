@@ -15,14 +15,15 @@ from tenacity.nap import sleep_using_event
 from tailrace.producer.app.builder import CaptureProcess, open_session
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.ownership import Ownership
-from tailrace.producer.config import ProducerConfig
-from tailrace.producer.errors import ProducerFencedError
+from tailrace.producer.config import ProducerConfig, fingerprint
+from tailrace.producer.errors import ProducerFencedError, TableFailedError
 from tailrace.producer.kafka import native_sender
 from tailrace.producer.kafka.client import check_options
 from tailrace.producer.native import loader
 from tailrace.producer.ops.status import Status
 from tailrace.producer.snapshot.fork_server import ForkServer
 from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.producer.streaming.refused_changes import table_fault
 from tailrace.runtime.errors import Retryable, TailraceError
 
 log = structlog.get_logger(__name__)
@@ -58,9 +59,12 @@ def run(
 
     def may_retry(error: BaseException) -> bool:
         # Fenced before it started, and not replaced: by an older instance, which ends when this one fences it again.
-        may = started.is_set() or isinstance(error, ProducerFencedError)
+        may = started.is_set() or isinstance(error, ProducerFencedError | TableFailedError)
         retry = isinstance(error, Retryable) and may and not stop.is_set()
-        if retry:
+        if retry and isinstance(error, TableFailedError):
+            fault = process.failed[error.table] = table_fault(error.table, error.fault, fingerprint(config))
+            status.table_failed(error.table, fault.reason, fault.at)
+        elif retry:
             log.warning("restarting from the stored state", error=str(error))
             # Without the context: a statement contains keys, and the status needs no password.
             status.failed(str(error).partition("\n")[0])

@@ -5,7 +5,7 @@ The order matters: the state topic is complete only when every producer that may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
 from tailrace.producer.streaming.former_tables import former_key
 from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
@@ -125,6 +125,27 @@ def keep_streaming(
     for table in ending:
         state.tables[str(table)] = TableState(TableMode.STREAMING)
         transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
+
+
+def fail_tables(
+    transaction: StreamTransaction,
+    state: State,
+    failed: Mapping[TableId, TableFault],
+    *,
+    topic_of: Callable[[TableId], str],
+) -> None:
+    """Put tables in error that ended the last session, and update ``state``; readers of it are fenced."""
+    _remove_splits(transaction, state, topic_of, lambda table: table in failed)
+    for table in failed:
+        state.former.add(str(table))
+        transaction.store(former_key(table), b"{}")
+        state.tables[str(table)] = TableState(TableMode.ERROR, fault=failed[table])
+        transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
+    stored = IncrementalSnapshotQueue.from_state(state)
+    kept = tuple(request for request in stored.requests if request.table not in failed)
+    if kept != stored.requests:
+        queue = replace(stored, requests=kept) if kept else IncrementalSnapshotQueue(offsets=stored.offsets)
+        _store_queue(transaction, state, stored, queue)
 
 
 def write_startup_state(

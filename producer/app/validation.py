@@ -28,6 +28,8 @@ class TableValidation(NamedTuple):
     notes: list[str]
     faults: Mapping[TableId, list[str]]
     """The problems that concern one table alone."""
+    misconfigured: Collection[TableId]
+    """Tables with faults that are those of the configuration, whatever the table is."""
 
 
 def validate_tables(
@@ -48,6 +50,7 @@ def validate_tables(
     notes: list[str] = []
     every: list[tuple[TableId, Column]] = []
     present: list[TableId] = []
+    misconfigured: set[TableId] = set()
     for table, found in read(captured):
         present.append(table)
         try:
@@ -63,7 +66,9 @@ def validate_tables(
         except SchemaError as error:
             faults[table].append(f"{error.message}: {error.hint}")
             continue
-        faults[table] += rules.problems(table, columns, key)
+        if found_problems := rules.problems(table, columns, key):
+            misconfigured.add(table)
+            faults[table] += found_problems
         changed = rules.transformed_keys(table, columns, key)
         if changed:
             notes.append(
@@ -75,23 +80,28 @@ def validate_tables(
     unmatched = (*rules.unmatched(every), *keys.unmatched(every))
     notes += [f"no captured column matches {setting}" for setting in unmatched]
     problems += [fault for table in captured for fault in faults[table]]
-    return TableValidation(present, problems, notes, {table: found for table, found in faults.items() if found})
+    faulty = {table: found for table, found in faults.items() if found}
+    return TableValidation(present, problems, notes, faulty, misconfigured)
 
 
 def faults_of_new_tables(
     config: ProducerConfig, validation: TableValidation, captured: Sequence[TableId], known: Collection[str]
 ) -> dict[TableId, str]:
-    """Return why tables cannot be captured that never were; ``known`` are the others.
+    """Return why tables cannot be captured that are not yet; ``known`` are the others.
 
-    Such a table must not stop the capture of the others. Raises PrerequisiteError if any other problem was found.
+    Such a table must not stop the capture of the others. No more must a known one whose definition is at fault: the
+    stream decides, when it comes to the first change that it cannot write. Raises PrerequisiteError if any other
+    problem was found, or if every fault shall stop the producer.
     """
     known_first = sorted(captured, key=lambda table: (str(table) not in known, table))
     shared = TopicOwners(TopicNames(config.topics)).own_all(known_first)
     found: dict[TableId, str] = {}
     for table in captured:
         faults = [*validation.faults.get(table, ()), *([shared[table]] if table in shared else ())]
-        if faults and str(table) in known:
-            raise PrerequisiteError(validation.problems)
-        if faults:
+        if not faults:
+            continue
+        if str(table) not in known:
             found[table] = "; ".join(faults)
+        elif table in shared or table in validation.misconfigured or config.values.processing_failures == "fail":
+            raise PrerequisiteError(validation.problems)
     return found

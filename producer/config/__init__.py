@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.producer.config.definition import ProducerConfig, describe, load
+from tailrace.producer.config.definition import ProducerConfig, describe, fingerprint, load
 from tailrace.producer.config.sections.converters import ConverterConfig, ConvertersConfig
 from tailrace.producer.config.sections.database import DatabaseConfig
 from tailrace.producer.config.sections.filters import FiltersConfig
@@ -28,5 +28,6 @@ __all__ = [
     "TopicsConfig",
     "ValuesConfig",
     "describe",
+    "fingerprint",
     "load",
 ]

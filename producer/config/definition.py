@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -62,3 +63,8 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
 def describe(config: ProducerConfig) -> dict[str, str]:
     """Return the effective settings by property, secrets masked."""
     return DEFINITION.describe(config)
+
+
+def fingerprint(config: ProducerConfig) -> str:
+    """Return what differs if a setting differs that is no secret."""
+    return hashlib.sha256(repr(sorted(describe(config).items())).encode()).hexdigest()[:16]

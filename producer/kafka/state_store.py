@@ -39,7 +39,7 @@ from tailrace.producer.model.binlog_events import TransactionCommit, Transaction
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.split import EndedRange, Range, SortKey, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.model.transaction_mark import TransactionMark
 from tailrace.runtime.stored_format import NewerFormatError, program_version, require_known_format
 from tailrace.schemas.known_fields import known_fields
@@ -85,10 +85,15 @@ class TableState:
     """Names of the columns that the bounds of splits belong to."""
     key_order: tuple[str, ...] = ()
     """What the order of each of these columns depends on (``KeyColumn.definition``)."""
+    fault: TableFault | None = None
+    """Of a table in mode ERROR that has been captured, and until it is read again; left out of the record if None."""
 
     def to_json(self) -> bytes:
         """Return the record value."""
-        return orjson.dumps(_fields(self))
+        body = _fields(self)
+        if self.fault is None:
+            del body["fault"]
+        return orjson.dumps(body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +243,7 @@ class State:
 
     @property
     def captured(self) -> set[str]:
-        """The tables of which something may be in Kafka: not those in error."""
+        """The tables whose topics have what the source has, as far as they are read: not those in error."""
         return {name for name, table in self.tables.items() if table.mode is not TableMode.ERROR}
 
     def splits_of(self, table: TableId) -> StoredSplits:
@@ -348,8 +353,9 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
         state.requests[int(name)] = body
     elif kind == "table":
         order = {field: tuple(body.get(field, ())) for field in ("key", "key_order")}
+        fault = TableFault(**known_fields(TableFault, body["fault"])) if "fault" in body else None
         known = known_fields(TableState, body)
-        state.tables[name] = TableState(**{**known, "mode": TableMode(body["mode"]), **order})
+        state.tables[name] = TableState(**{**known, "mode": TableMode(body["mode"]), **order, "fault": fault})
     elif kind == "key":
         state.keys[name] = body
     elif kind == "prepared":

@@ -103,12 +103,14 @@ class ChangeRefused(NamedTuple):
     tables: tuple[TableId, ...]
     """The changed tables; (): unknown, any captured table."""
     error: TailraceError
-    """Names the cause and a remedy; raised unless such events are to be skipped."""
+    """Names the cause and a remedy."""
     file: str
     pos: int
     end: int
     number: int = 0
     """As in ``RowsEvent``, which it is counted with."""
+    others: bool = False
+    """Tables that are not named may have changed too."""
 
 
 class QueryEvent(NamedTuple):

@@ -3,20 +3,22 @@
 The mode decides which changes of the table are emitted. It is stored with the table's state, reported in the status and
 exported as a metric::
 
-    WAITING ──> PLANNING ──> SNAPSHOT ──> STREAMING <──> INCREMENTAL
-                                │                       ^
-                                └──> RESTARTING         └── ERROR
+    WAITING <──> PLANNING ──> SNAPSHOT ──> STREAMING <──> INCREMENTAL
+                                 │            ^ │             │
+                                 └─> RESTARTING └──> ERROR <──┘
 
-A table starts as WAITING if it needs an initial snapshot, as ERROR if it is new and cannot be captured, otherwise as
-STREAMING. RESTARTING ends with the capture
-session; in the next session the table is WAITING again. A table that is removed has no mode.
+A table starts as WAITING if it needs an initial snapshot, as ERROR if it cannot be captured as it is, otherwise as
+STREAMING. A fault of a table under snapshot ends the capture session, in which readers may be active on the table; so
+does RESTARTING. In the next session the one table is in ERROR, and the other is WAITING again. A table that is removed
+has no mode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from tailrace.producer.model.table import TableId
 
@@ -37,16 +39,31 @@ class TableMode(StrEnum):
     INCREMENTAL = "incremental"
     """Changes are emitted while an incremental snapshot is running; a split that is being read holds its changes."""
     ERROR = "error"
-    """Changes are skipped: the table cannot be captured as it is, and nothing of it is in Kafka."""
+    """Changes are skipped: the table cannot be captured as it is. Before it is streamed again, readers are told to
+    remove what its topic has, and all of it is read: so no change is missing. Nothing of a new table is in Kafka."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFault:
+    """Why a captured table is in error. What its topic has is not what the source has until it is read again."""
+
+    reason: str
+    """Without values of rows."""
+    at: Mapping[str, Any]
+    """Where the first change is that was not written: file and position, GTID or split."""
+    defined: bool = False
+    """The definition of the table is the fault, so that a later one is tried without being asked for."""
+    settings: str = ""
+    """Fingerprint of the configuration: a start with another one tries again."""
 
 
 TRANSITIONS: Final[Mapping[TableMode, frozenset[TableMode]]] = {
     TableMode.WAITING: frozenset({TableMode.PLANNING}),
-    TableMode.PLANNING: frozenset({TableMode.SNAPSHOT}),
+    TableMode.PLANNING: frozenset({TableMode.SNAPSHOT, TableMode.WAITING}),
     TableMode.SNAPSHOT: frozenset({TableMode.STREAMING, TableMode.RESTARTING}),
     TableMode.RESTARTING: frozenset(),
-    TableMode.STREAMING: frozenset({TableMode.INCREMENTAL}),
-    TableMode.INCREMENTAL: frozenset({TableMode.STREAMING}),
+    TableMode.STREAMING: frozenset({TableMode.INCREMENTAL, TableMode.ERROR}),
+    TableMode.INCREMENTAL: frozenset({TableMode.STREAMING, TableMode.ERROR}),
     TableMode.ERROR: frozenset({TableMode.STREAMING}),
 }
 """Mode -> the modes that may follow it."""

@@ -13,8 +13,8 @@ Converter = Literal["json", "json-schema", "avro"]
 """How keys or values are serialized; ``json-schema`` is JsonConverter with ``schemas.enable``."""
 BinaryHandling = Literal["bytes", "base64", "base64-url-safe", "hex"]
 ConversionFailureHandling = Literal["fail", "warn"]
-ProcessingFailureHandling = Literal["fail", "warn", "skip"]
-"""What happens to a value that has no exact form in the event format."""
+ProcessingFailureHandling = Literal["table", "fail", "warn", "skip"]
+"""What happens to a change that cannot be written, and to its table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,9 @@ class StatusCollector(Collector):
             "Values that the modes cannot represent and that were replaced",
             labels=["server", "table"],
         )
+        skipped = CounterMetricFamily(
+            "tailrace_table_changes_skipped", "Rows events of a table in error", labels=["server", "table"]
+        )
         modes = GaugeMetricFamily(
             "tailrace_table_mode", "1 for the mode of the table", labels=["server", "table", "mode"]
         )
@@ -164,10 +167,12 @@ class StatusCollector(Collector):
             held.add_metric([server, table], status["held_ms"])
             records.add_metric([server, table], status["records"])
             replaced.add_metric([server, table], status["values_replaced"])
+            skipped.add_metric([server, table], status["changes_skipped"])
             modes.add_metric([server, table, str(status["mode"])], 1)
         yield held
         yield records
         yield replaced
+        yield skipped
         yield modes
 
 

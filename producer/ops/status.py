@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -55,6 +55,10 @@ class TableStatus:
     """Records of changes, tombstones included."""
     error: str = ""
     """Why the table is not captured, in mode ``error``."""
+    failed_at: dict[str, Any] = field(default_factory=dict)
+    """Where the first change is that was not written, in mode ``error``: of a table that was captured before."""
+    changes_skipped: int = 0
+    """Rows events in mode ``error``."""
     values_replaced: int = 0
     """Values that the modes cannot represent (event.converting.failure.handling.mode=warn)."""
     held_ms: int = 0
@@ -160,15 +164,20 @@ class Status:
         """Set the mode of a table."""
         with self._lock:
             status = self._table(table)
-            status.mode, status.error = mode, ""
+            status.mode, status.error, status.failed_at = mode, "", {}
 
-    def table_failed(self, table: TableId, reason: str) -> bool:
-        """A table cannot be captured; return whether the reason is a new one."""
+    def table_failed(self, table: TableId, reason: str, at: Mapping[str, Any] | None = None) -> bool:
+        """A table cannot be captured, from ``at`` on; return whether the reason is a new one."""
         with self._lock:
             status = self._table(table)
             changed = (status.mode, status.error) != (TableMode.ERROR, reason)
-            status.mode, status.error = TableMode.ERROR, reason
+            status.mode, status.error, status.failed_at = TableMode.ERROR, reason, dict(at or {})
             return changed
+
+    def change_skipped(self, table: TableId) -> None:
+        """Count a rows event of a table in error."""
+        with self._lock:
+            self._table(table).changes_skipped += 1
 
     def table_started(self, table: TableId, *, estimated_rows: int) -> None:
         """The snapshot of a table started or was resumed."""

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import structlog
 
-from tailrace.producer.errors import ProducerFencedError, SourceError, SourceUnavailableError
+from tailrace.producer.errors import ProducerFencedError, SourceError, SourceUnavailableError, as_definition
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
 from tailrace.producer.model.split import EndedRange, KeyColumn, Range, SortKey, Split, key_changed, key_from_json
 from tailrace.producer.model.table import TableId
@@ -100,8 +100,10 @@ class Enumerator:
                 elif stored.mode is TableMode.INCREMENTAL:
                     self._coordinator.end_stored(table, self._state)
             except (SourceError, SchemaError) as error:
-                if isinstance(error, SourceUnavailableError) or self._planner.exists(table):
+                if isinstance(error, SourceUnavailableError):
                     raise
+                if self._planner.exists(table):
+                    self._policy.fail(table, as_definition(error))
                 # It existed when the session began. A session that begins without it ends its splits.
                 raise SourceUnavailableError("a table was dropped while its snapshot resumed", table=table) from error
 
@@ -165,11 +167,12 @@ class Enumerator:
             raise ProducerFencedError(failed.message)
         if failed.retryable:
             raise SourceUnavailableError(failed.message)
-        error = SourceError(failed.message)
         task = self._tasks.get(failed.worker)
         if task is None:
-            raise error
-        self._policy.raise_unreadable(task.split.table, error)
+            raise SourceError(failed.message)
+        if failed.fault is not None:
+            self._policy.raise_unwritable(task.split.table, failed.fault)
+        self._policy.raise_unreadable(task.split.table, SourceError(failed.message))
 
     def close(self) -> None:
         """Close the sessions."""
@@ -253,7 +256,7 @@ class Enumerator:
                 if isinstance(error, SourceUnavailableError):
                     raise
                 if self._planner.exists(table):
-                    self._policy.raise_unreadable(table, error)
+                    self._policy.raise_unreadable(table, as_definition(error))
                 self._abandon(table)
             else:
                 plan.exhausted = True

@@ -16,7 +16,7 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.errors import SourceUnavailableError, SplitTooSlowError, TableDefinitionError, TableFailedError
 from tailrace.producer.kafka.state_store import SplitState, TableState
 from tailrace.producer.model.codec import KeyTuple
 from tailrace.producer.model.protocols import Offset
@@ -26,6 +26,7 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.runtime.errors import TailraceError
 
 log = structlog.get_logger(__name__)
 
@@ -130,8 +131,18 @@ class SnapshotPolicy(ABC):
         """Tell the stream that the source no longer has a table, and that no reader is active on it."""
 
     @abstractmethod
-    def raise_unreadable(self, table: TableId, error: Exception) -> NoReturn:
+    def raise_unreadable(self, table: TableId, error: TailraceError) -> NoReturn:
         """Raise: a table exists but cannot be planned or read."""
+
+    @abstractmethod
+    def raise_unwritable(self, table: TableId, error: TailraceError) -> NoReturn:
+        """Raise: a row of a table cannot be written, or its split not be read in time."""
+
+    def fail(self, table: TableId, error: TailraceError) -> NoReturn:
+        """Raise: the next session begins with the table in error, unless every fault stops the producer."""
+        if self._coordinator.every_fault_stops:
+            raise error
+        raise TableFailedError(table, error) from error
 
     def _remove_planned(self, table: TableId) -> None:
         if not self._call(lambda: self._coordinator.abandon_table(table)):
@@ -139,7 +150,7 @@ class SnapshotPolicy(ABC):
 
 
 class InitialSnapshot(SnapshotPolicy):
-    """The first snapshot of tables: errors stop the capture."""
+    """The first snapshot of tables: one that cannot be read is in error, and the others are read."""
 
     incremental = False
 
@@ -184,9 +195,13 @@ class InitialSnapshot(SnapshotPolicy):
         """See ``SnapshotPolicy``."""
         self._remove_planned(table)
 
-    def raise_unreadable(self, table: TableId, error: Exception) -> NoReturn:  # noqa: ARG002 - named in the error
+    def raise_unreadable(self, table: TableId, error: TailraceError) -> NoReturn:
         """See ``SnapshotPolicy``."""
-        raise error
+        self.fail(table, error)
+
+    def raise_unwritable(self, table: TableId, error: TailraceError) -> NoReturn:
+        """See ``SnapshotPolicy``."""
+        self.fail(table, error)
 
 
 class IncrementalSnapshot(SnapshotPolicy):
@@ -244,6 +259,12 @@ class IncrementalSnapshot(SnapshotPolicy):
         condition = self.condition(table)
         if condition:
             planner.check_condition(table, condition)
+        barrier = self._call(lambda: self._prepare(table, whole=not condition))
+        if barrier is None:
+            reason = "a table in error is read as a whole, without a condition" if condition else "the log has its end"
+            self._cancel(table, reason)
+            return None
+        planner.low_watermark(barrier)
         splitter = planner.splitter(table, found.columns)
         greatest = splitter.max_key()
         columns = found.columns if greatest is not None else ()
@@ -261,9 +282,19 @@ class IncrementalSnapshot(SnapshotPolicy):
         else:
             self._cancel(table, "the source does not have the table")
 
-    def raise_unreadable(self, table: TableId, error: Exception) -> NoReturn:
-        """See ``SnapshotPolicy``."""
+    def raise_unreadable(self, table: TableId, error: TailraceError) -> NoReturn:
+        """See ``SnapshotPolicy``: the request is at fault, or the table is no more what was planned."""
         raise TableUnreadableError(table, str(error), self._number(table)) from error
+
+    def raise_unwritable(self, table: TableId, error: TailraceError) -> NoReturn:
+        """See ``SnapshotPolicy``: the topic cannot have what the table has."""
+        if self._coordinator.every_fault_stops or isinstance(error, (TableDefinitionError, SplitTooSlowError)):
+            self.raise_unreadable(table, error)
+        self.fail(table, error)
+
+    def _prepare(self, table: TableId, *, whole: bool) -> Offset | None:
+        """See ``SnapshotCoordinator``; None also if the request has been withdrawn since. On the stream's thread."""
+        return None if self.stopped(table) else self._coordinator.prepare_incremental(table, whole=whole)
 
     def _cancel(self, table: TableId, reason: str) -> None:
         number = self._number(table)

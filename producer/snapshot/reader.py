@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.producer.errors import RecordTooLargeError, SplitTooSlowError
+from tailrace.producer.errors import RecordTooLargeError, SplitTooSlowError, as_definition
 from tailrace.producer.kafka.state_store import SplitState, split_key
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.protocols import Offset, SplitQuery, SplitReader
@@ -104,7 +104,10 @@ class SnapshotReader:
         low = session.low_watermark(task.barrier, BARRIER_TIMEOUT_S)
         self._hooks.after_low(split)
         with session.stable_definition():
-            captured = self._definition(split.table, task.columns)
+            try:
+                captured = self._definition(split.table, task.columns)
+            except SchemaError as error:
+                raise as_definition(error) from error
             producer.begin()
             schema = captured.fingerprint
             if schema not in self._published:

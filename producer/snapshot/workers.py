@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Any, Protocol
 
-from tailrace.producer.errors import ProducerFencedError, TableMissingError
+from tailrace.producer.errors import ProducerFencedError, RecordTooLargeError, SplitTooSlowError, TableMissingError
 from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.fork_server import ignore_interrupts, interrupts_blocked
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
-from tailrace.runtime.errors import Retryable, TailraceError
+from tailrace.runtime.errors import Retryable, SchemaError, TailraceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ class SplitFailed:
     missing: Split | None = None
     fenced: bool = False
     """Another producer may have taken over."""
+    fault: TailraceError | None = None
+    """Belongs to the table of the split: others can be read."""
 
 
 Message = SplitFinished | SplitFailed
@@ -82,6 +84,9 @@ def serve(
                 result = reader.read(task)
             except TableMissingError as error:
                 send(SplitFailed(worker, str(error), retryable=False, missing=task.split))
+            except (SchemaError, RecordTooLargeError, SplitTooSlowError) as error:
+                send(SplitFailed(worker, str(error), retryable=False, fault=error))
+                return
             else:
                 send(SplitFinished(worker, result))
     except TailraceError as error:

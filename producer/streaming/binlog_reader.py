@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError, SourceUnavailableError
+from tailrace.producer.errors import (
+    RecordRefusedError,
+    RecordTooLargeError,
+    SourceUnavailableError,
+    as_definition,
+)
 from tailrace.producer.model.binlog_events import (
     ChangeRefused,
     Event,
@@ -32,7 +37,7 @@ from tailrace.producer.streaming.change_emitter import ChangeEmitter
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination, RowDecisions
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
-from tailrace.producer.streaming.refused_changes import RefusedChanges
+from tailrace.producer.streaming.refused_changes import RefusedChanges, location
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
@@ -129,8 +134,9 @@ class BinlogReader:
         try:
             self._run()
         except RecordTooLargeError as error:
-            self._add_table(error)
-            raise
+            if self._refused is None:
+                raise
+            self._refused.raise_too_large(error)
 
     def _run(self) -> None:
         transaction = self._transaction
@@ -174,25 +180,8 @@ class BinlogReader:
                     error.add_context(**self._location(event))
                 raise
 
-    def _add_table(self, error: RecordTooLargeError) -> None:
-        """Add the table of the topic, and how far the stream is if the error came later than the record."""
-        tables = {version.captured.topic: version.definition.id for version in self._versions.in_use.values()}
-        if (table := tables.get(str(error.context.get("topic")))) is not None:
-            error.add_context(table=table)
-        if isinstance(error, RecordRefusedError):
-            error.add_context(read_up_to=self._offset.position.to_json())
-
     def _location(self, event: Event) -> dict[str, object]:
-        return self.location(event, self._offset.transaction)
-
-    def location(self, event: Event, begin: TransactionBegin | None) -> dict[str, object]:
-        """See ``EmitListener``."""
-        found: dict[str, object] = {"table": event.table.id} if isinstance(event, RowsEvent) else {}
-        if isinstance(event, RowsEvent | QueryEvent | ChangeRefused):
-            found.update(file=event.file, pos=event.pos)
-        if begin is not None:
-            found["gtid"] = begin.gtid
-        return found
+        return location(event, self._offset.transaction)
 
     def _report_status(self) -> None:
         """Report a batch of events at once: taking the status's lock for each event costs too much."""
@@ -282,13 +271,14 @@ class BinlogReader:
     def _on_refused(self, event: ChangeRefused) -> None:
         if not self._offset.is_done(event):
             event.error.add_context(**self._location(event))
-            self._refuse(event.error, event.tables)
+            self._refuse(event.error, event.tables, others=event.others)
             self._offset.done(event)
 
-    def _refuse(self, error: TailraceError, tables: Sequence[TableId]) -> None:
+    def _refuse(self, error: TailraceError, tables: Sequence[TableId], *, others: bool = False) -> None:
         if self._refused is None:
             raise error
-        self._refused.refuse(error, tables)
+        self._report_status()
+        self._refused.refuse(error, tables, others=others)
 
     def _encode(
         self, event: RowsEvent, version: StreamedVersion, *, keys: bool = False
@@ -305,8 +295,15 @@ class BinlogReader:
             return None
 
     def _change_version(self, event: RowsEvent) -> StreamedVersion | None:
+        """Return the version of an event; None: it is skipped, because its table waits or is in error."""
         try:
             return self._versions.change(event)
+        except (SchemaError, RecordTooLargeError) as error:
+            if isinstance(error, RecordRefusedError) or self._refused is None:
+                raise
+            error.add_context(**self._location(event))
+            self._refused.fail_table(as_definition(error), event.table.id)
+            return None
         except IncrementalKeyChangedError as error:
             # The event is not done: after the restart it is read again, and its table only streams.
             self._coordinator.cancel_incremental(event.table.id)

@@ -21,6 +21,7 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.envelope.source_info import source_time_us
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.key_cover import cover_of
+from tailrace.producer.streaming.refused_changes import location
 from tailrace.producer.streaming.table_emitter import OPS
 from tailrace.producer.streaming.table_versions import StreamedVersion, TableVersions
 
@@ -38,9 +39,6 @@ class EmitListener(Protocol):
 
     def on_transactions(self, count: int, last_ts_us: int) -> None:
         """Count transactions; the last one was committed at ``last_ts_us``."""
-
-    def location(self, event: Event, begin: TransactionBegin | None) -> dict[str, object]:
-        """Return where an event of a transaction is, for an error."""
 
 
 class ChangeEmitter:
@@ -85,7 +83,7 @@ class ChangeEmitter:
                 before = (
                     event for event in reversed(events[: native.failed_at]) if isinstance(event, TransactionBegin)
                 )
-                error.add_context(**listener.location(events[native.failed_at], next(before, begin)))
+                error.add_context(**location(events[native.failed_at], next(before, begin)))
             raise
         finally:
             self._pass(listener, complete=stop >= 0)

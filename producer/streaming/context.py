@@ -26,7 +26,9 @@ class StreamSettings:
     include_query: bool
     max_waiting_splits: int
     """Readers pause while so many splits are in Kafka without END certificate."""
-    processing_failures: ProcessingFailureHandling = "fail"
+    processing_failures: ProcessingFailureHandling = "table"
+    fingerprint: str = ""
+    """Of the configuration: differs if a setting differs that is no secret."""
     reads_after_alter: bool = False
     """An incremental snapshot reads a table whose rows a statement changed without row events."""
 

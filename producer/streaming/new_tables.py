@@ -5,8 +5,12 @@ that the binlog does not have: it was renamed into the capture, the account coul
 moved into it. Such a table is streamed at once, and an incremental snapshot reads it concurrently. So is a table of
 CREATE TABLE IF NOT EXISTS: the server logs that statement also if the table existed, with rows.
 
-A new table that cannot be captured must not stop the others. It is in error, its changes are skipped, and nothing of it
-is in Kafka. A statement that alters it, or a later change of it, takes it up; it then arrives with rows.
+A table that cannot be captured must not stop the others. It is in error, and its changes are skipped. A statement that
+alters it, a later change of it, or a request to read it takes it up; it then arrives with rows.
+
+Invariant: a captured table that is put in error has left (``former_tables.py``), and returns by ``_capture`` alone,
+which has all of it read. So no change that was skipped is missing, a delete no more than an insert. It keeps its fault
+until it is read: if the reading ends early, the table is in error again.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from tailrace.producer.kafka.state_store import TableState, table_key
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.serialization.envelope.topic_names import SHARED_TOPIC_HINT
 from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.context import StreamContext
@@ -155,6 +159,9 @@ class NewTables:
 
     def may_try(self, definition: TableVersion) -> bool:
         """Whether a change of a table that is not captured should be compiled."""
+        tracked = self._registry.tables.get(definition.id)
+        if tracked is not None and tracked.fault is not None and not tracked.fault.defined:
+            return False  # the fault is not in the definition
         rejected = self._rejected.get(definition.id)
         return rejected is None or rejected[0] != id(definition) or time.monotonic() >= rejected[1]
 
@@ -182,6 +189,28 @@ class NewTables:
 
     # -- modes -------------------------------------------------------------------------------------------------------
 
+    def fail(self, table: TableId, fault: TableFault) -> None:
+        """Put a captured table in error; no reader is active on it."""
+        tracked = self._registry.tables[table]
+        tracked.move_to(TableMode.ERROR)
+        tracked.end_snapshot()
+        tracked.fault = fault
+        former_tables.leave(self._context, table)
+        self._context.transaction.store(table_key(table), TableState(TableMode.ERROR, fault=fault).to_json())
+        self._context.status.table_failed(table, fault.reason, fault.at)
+
+    def take_up(self, table: TableId) -> None:
+        """Capture a table in error, because its rows are about to be read."""
+        if self._registry.tables[table].mode is TableMode.ERROR:
+            self._capture(table, self._context.transaction.offset.position, _ARRIVAL)
+
+    def retry(self) -> None:
+        """Try the captured tables whose error was a definition that has changed, or under another configuration."""
+        for table, tracked in list(self._registry.tables.items()):
+            fault = tracked.fault if tracked.mode is TableMode.ERROR else None
+            if fault is not None and (fault.defined or fault.settings != self._context.settings.fingerprint):
+                self.on_definition_changed(table, self._context.transaction.offset.position)
+
     def _capture(self, table: TableId, at: Offset, arrival: Arrival) -> TrackedTable:
         context = self._context
         whole = table in self._created or (arrival.read and not arrival.same and self._reads(table))
@@ -193,10 +222,14 @@ class NewTables:
             tracked.move_to(TableMode.STREAMING)
         self._created.pop(table, None)
         self._rejected.pop(table, None)
-        context.transaction.store(table_key(table), TableState(TableMode.STREAMING).to_json())
+        state = TableState(TableMode.STREAMING, fault=tracked.fault)
+        context.transaction.store(table_key(table), state.to_json())
         context.status.table_mode(table, TableMode.STREAMING)
         former_tables.enter(context, table, at, whole=whole)
-        if arrival.read:
+        if tracked.fault is not None:
+            log.info("a table in error is captured again: it is read", table=str(table), error=tracked.fault.reason)
+            self._listener.request_reading(table)
+        elif arrival.read:
             self._request(table)
         return tracked
 
@@ -212,9 +245,10 @@ class NewTables:
             self._created[table] = True
         if table not in self._registry.tables:
             self._registry.track(table, TableMode.ERROR)
-        if self._registry.tables[table].mode is TableMode.ERROR:
+        fault = self._registry.tables[table].fault
+        if self._registry.tables[table].mode is TableMode.ERROR and fault is None:
             self._context.tables.topics.release(table)  # nothing of it is in its topic
             self._context.transaction.store(table_key(table), TableState(TableMode.ERROR).to_json())
-        if self._context.status.table_failed(table, error.message):
+        if self._context.status.table_failed(table, error.message, fault.at if fault is not None else None):
             log.error("a table is not captured: its changes are skipped", table=str(table), error=str(error))
         self._rejected[table] = (definition, time.monotonic() + _RETRY_S)

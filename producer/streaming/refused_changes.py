@@ -1,22 +1,36 @@
-"""Changes that cannot be written: the producer stops, or it skips the event and reads its tables again.
+"""Changes that cannot be written: what happens to them, and to their tables.
 
-With ``event.processing.failure.handling.mode`` warn or skip, an incremental snapshot of the tables is requested in the
-Kafka transaction of the offset behind the event. So the request is as durable as the skip. The snapshot writes each row
-as it is then; rows that a skipped event deleted stay in the topic.
+One setting decides, ``event.processing.failure.handling.mode``. A fault that belongs to one captured table puts that
+table in error and leaves the others alone (``table``, the default). Nothing is lost by that: the table is read again
+from its beginning before it is streamed again (``new_tables.py``). What is missing is the history in between.
+
+A change whose tables are not all known stops the producer, since no reading would bring back what it did to the others:
+a statement logged as text changes further tables by triggers and functions.
+
+With ``warn`` or ``skip`` a change that can be left out alone is skipped, and an incremental snapshot of its tables is
+requested in the Kafka transaction of the offset behind the event. So the request is as durable as the skip. The
+snapshot writes each row as it is then; rows that a skipped event deleted stay in the topic. With ``fail`` every fault
+stops the producer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 
-from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import QueryEvent
+from tailrace.producer.errors import (
+    BinlogError,
+    RecordRefusedError,
+    RecordTooLargeError,
+    TableDefinitionError,
+    TableFailedError,
+)
+from tailrace.producer.model.binlog_events import ChangeRefused, Event, QueryEvent, RowsEvent, TransactionBegin
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
 from tailrace.producer.streaming.table_versions import TableVersions
@@ -24,9 +38,37 @@ from tailrace.runtime.errors import SchemaError, TailraceError
 
 log = structlog.get_logger(__name__)
 
-_PROPERTY = "event.processing.failure.handling.mode"
 _REPLACED: Final = "\ufffd"
 """Stands for bytes of a statement that are no text."""
+_PROPERTY: Final = "event.processing.failure.handling.mode"
+_WAY_ON: Final = (
+    "then the table is read again: at once if its definition was the cause, else with a signal execute-snapshot for "
+    "it, an ALTER TABLE, or a start with another configuration"
+)
+_POSITION: Final = ("file", "pos", "gtid", "split")
+
+
+def table_fault(table: TableId, error: TailraceError, fingerprint: str) -> TableFault:
+    """Say that a table is in error; return what the state and the status keep of it."""
+    log.error(
+        "a table is in error: its changes are skipped, those of other tables are written",
+        table=str(table),
+        reason=error.message,
+        hint=f"{error.hint}; {_WAY_ON}" if error.hint else _WAY_ON,
+        **{name: str(value) for name, value in error.context.items() if name != "table"},
+    )
+    at: dict[str, str] = {name: str(error.context[name]) for name in _POSITION if name in error.context}
+    return TableFault(error.message, at, defined=isinstance(error, TableDefinitionError), settings=fingerprint)
+
+
+def location(event: Event, begin: TransactionBegin | None) -> dict[str, object]:
+    """Return where an event of a transaction is, for an error."""
+    found: dict[str, object] = {"table": event.table.id} if isinstance(event, RowsEvent) else {}
+    if isinstance(event, RowsEvent | QueryEvent | ChangeRefused):
+        found.update(file=event.file, pos=event.pos)
+    if begin is not None:
+        found["gtid"] = begin.gtid
+    return found
 
 
 class RefusedChanges:
@@ -39,23 +81,30 @@ class RefusedChanges:
         self._registry = context.registry
         self._mode = context.settings.processing_failures
 
-    def refuse(self, error: TailraceError, tables: Iterable[TableId]) -> None:
-        """Skip the event and request its tables, () for all of them; raise ``error`` in mode fail."""
+    def refuse(self, error: TailraceError, tables: Iterable[TableId], *, others: bool = False) -> None:
+        """Leave out an event of these tables, () for all of them; ``others``: it may have changed others too.
+
+        Raises ``error`` if that stops the producer.
+        """
         named = tuple(tables)
         captured = [table for table in named if self._is_captured(table)] if named else sorted(self._registry.tables)
         error.context["tables"] = ", ".join(map(str, captured or named)) if named else "unknown"
-        if self._mode == "fail":
+        if self._mode == "fail" or (self._mode == "table" and (others or not named)):
             error.hint = f"{error.hint}; or set {_PROPERTY}=warn: the event is skipped, and its tables are read again"
             raise error
         for table in captured:
             self._versions.track(table)
+        self._context.status.change_refused()
+        if self._mode == "table":
+            for table in captured:
+                self.fail_table(error, table)
+            return
         (log.warning if self._mode == "warn" else log.debug)(
             "a change cannot be written: it is skipped, and its tables are read again",
             reason=error.message,
             hint=error.hint,
             **{name: str(value) for name, value in error.context.items()},
         )
-        self._context.status.change_refused()
         # The splits of a table that waits for its initial snapshot will contain the change.
         read_later = {TableMode.WAITING, TableMode.RESTARTING, TableMode.ERROR}
         modes = {table: self._registry.tables[table].mode for table in captured}
@@ -77,8 +126,48 @@ class RefusedChanges:
             databases = {table.database for table in names}
             unclear = any(_REPLACED in database for database in databases)
             if meant := [table for table in sorted(self._registry.tables) if unclear or table.database in databases]:
-                self.refuse(_unknown_name(event, names), meant)
+                self.refuse(_unknown_name(event, names), meant, others=True)
         return known
+
+    def fail_table(self, error: TailraceError, table: TableId) -> None:
+        """Put a captured table in error. Raises ``error`` if it shall stop the producer.
+
+        Raises TableFailedError if readers may be active on the table: the next session begins with it in error.
+        """
+        if self._mode == "fail":
+            raise error
+        tracked = self._registry.tables.get(table)
+        if tracked is None or tracked.mode is TableMode.WAITING:
+            return  # what its splits will read contains the change
+        self._context.status.change_skipped(table)
+        if tracked.mode is TableMode.ERROR:
+            return
+        if tracked.mode is not TableMode.STREAMING:
+            raise TableFailedError(table, error)
+        position = self._context.transaction.offset.position.to_json()
+        error.add_context(file=position["file"], pos=position["pos"])
+        self._versions.fail(table, table_fault(table, error, self._context.settings.fingerprint))
+        self._listener.on_table_removed(table, incremental=False)
+
+    def raise_too_large(self, error: RecordTooLargeError) -> NoReturn:
+        """Raise TableFailedError for a record that Kafka does not take, unless that stops the producer.
+
+        Its transaction may have parts of what was read, or be refused as a whole: a new session reads it again.
+        """
+        context = self._context
+        topic = error.context.get("topic")
+        table = next((table for table in self._registry.tables if context.tables.topic(table) == topic), None)
+        if isinstance(error, RecordRefusedError):  # its place is unknown: between what is stored and what is read
+            stored = context.transaction.stored.to_json()
+            error.add_context(
+                file=stored["file"], pos=stored["pos"], read_up_to=context.transaction.offset.position.to_json()
+            )
+        if table is None:
+            raise error
+        error.add_context(table=table)
+        if self._mode == "fail":
+            raise error
+        raise TableFailedError(table, error) from error
 
     def _is_captured(self, table: TableId) -> bool:
         """Return whether a table is captured; the words of a statement are perhaps no tables at all."""

@@ -6,6 +6,7 @@ All methods run on the stream's thread. The enumerator, on its own thread, calls
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -65,6 +66,11 @@ class SnapshotCoordinator:
     def confirm_ownership(self) -> None:
         """Commit. Raises ProducerFencedError if another instance has taken over."""
         self._transaction.commit(always=True)
+
+    @property
+    def every_fault_stops(self) -> bool:
+        """Whether the fault of one table stops the producer; any thread may ask."""
+        return self._context.settings.processing_failures == "fail"
 
     # -- initial snapshots -------------------------------------------------------------------------------------------
 
@@ -134,6 +140,17 @@ class SnapshotCoordinator:
 
     # -- incremental snapshots ---------------------------------------------------------------------------------------
 
+    def prepare_incremental(self, table: TableId, *, whole: bool) -> Offset | None:
+        """Take up a table in error; return the barrier for reading the greatest key: changes before it may be skipped.
+
+        None: the table cannot be read now. ``whole``: all of its rows are to be read, as a table in error needs.
+        """
+        tracked = self._registry.tables.get(table)
+        if tracked is None or (tracked.mode is TableMode.ERROR and not whole):
+            return None
+        self._versions.take_up(table)
+        return self._transaction.offset.barrier()
+
     def start_incremental(self, table: TableId, order: KeyOrdering, state: TableState) -> bool:
         """Start an incremental snapshot; durable on return.
 
@@ -142,6 +159,7 @@ class SnapshotCoordinator:
         tracked = self._registry.tables.get(table)
         if tracked is None or tracked.mode is not TableMode.STREAMING:
             return False
+        state = replace(state, fault=tracked.fault)
         self.resume_incremental(table, order, state)
         self._versions.forget(table)
         self._store_table(table, state)
@@ -163,14 +181,14 @@ class SnapshotCoordinator:
         for key in state.splits_of(table).record_keys():
             self._transaction.store(key, None)
         # A later start must not continue it: its splits would get the ids of those that have ended.
-        self._store_table(table, TableState(TableMode.STREAMING))
+        self._store_table(table, TableState(TableMode.STREAMING, fault=self._registry.tables[table].fault))
 
     def cancel_incremental(self, table: TableId, request: int | None = None) -> None:
-        """Cancel an incremental snapshot: the table keeps streaming, written rows get their END. Durable on return.
+        """Cancel an incremental snapshot: written rows get their END. Durable on return.
 
-        ``request``: the number of the one that is removed, and no other; None: that of the snapshot that is running.
-
-        No reader may be active, unless the stream stops: its rows would follow changes that they do not contain.
+        The table keeps streaming; one that was in error, and must be read for that, is in error again. No reader may be
+        active, unless the stream stops: its rows would follow changes that they do not contain. ``request``: the number
+        of the one that is removed, and no other; None: that of the snapshot that is running.
         """
         tracked = self._registry.tables.get(table)
         if tracked is not None and tracked.mode is TableMode.INCREMENTAL:
@@ -179,6 +197,8 @@ class SnapshotCoordinator:
                     self._end(split)
             self._forget_ended(tracked)
             self._stream_only(table)
+        if tracked is not None and tracked.mode is TableMode.STREAMING and tracked.fault is not None:
+            self._versions.fail(table, tracked.fault)
         self._listener.on_table_removed(table, incremental=True, request=request)
         self._transaction.commit()
 
@@ -347,13 +367,14 @@ class SnapshotCoordinator:
         rows = sum(ended.rows for ended in tracked.ended_ranges)
         self._forget_ended(tracked)
         self._plans.pop(table, None)
+        tracked.fault = None
         self._stream_only(table)
         self._listener.on_table_completed(table, rows, incremental=incremental)
         log.info("snapshot of table completed", table=str(table), rows=rows, incremental=incremental)
 
     def _stream_only(self, table: TableId) -> None:
         self._registry.finish_table(table)
-        self._store_table(table, TableState(TableMode.STREAMING))
+        self._store_table(table, TableState(TableMode.STREAMING, fault=self._registry.tables[table].fault))
         self._status.table_mode(table, TableMode.STREAMING)
 
     def remove_table(self, table: TableId) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset, backfill_key, backfill_value
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.ops.status import Status
 from tailrace.producer.streaming.heartbeat import Heartbeat
 from tailrace.producer.streaming.offset import StreamOffset
@@ -70,6 +71,11 @@ class StreamTransaction:
         """When the transaction was opened, or the last one was committed."""
         self._pause_until = self._since
         """Until then the stream reads on although it is caught up."""
+
+    @property
+    def stored(self) -> Offset:
+        """What the last commit stored: everything before it is in Kafka."""
+        return self._stored
 
     @property
     def records(self) -> int:

@@ -19,7 +19,7 @@ from tailrace.producer.model.codec import KeyReaders, RowsEncoders
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTable
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.key_memory import CatalogRead
@@ -234,6 +234,15 @@ class TableVersions:
         self._publish(captured, Sequence.at(context.transaction.offset.epoch, event.file, event.query_pos))
         return [captured.schema_header, *context_headers]
 
+    def fail(self, table: TableId, fault: TableFault) -> None:
+        """Put a captured table in error; its next change is checked again."""
+        self._new_tables.fail(table, fault)
+        self.forget(table)
+
+    def take_up(self, table: TableId) -> None:
+        """See ``NewTables``."""
+        self._new_tables.take_up(table)
+
     def track(self, table: TableId) -> TrackedTable:
         """Return a captured table of the binlog as the registry tracks it."""
         tracked = self._context.registry.tables.get(table)
@@ -245,6 +254,7 @@ class TableVersions:
         if tracked is None or tracked.mode is TableMode.ERROR:
             found = self._add_table(definition)
             if found is None:
+                context.status.change_skipped(definition.id)
                 return None
             captured, tracked = found
         elif tracked.mode is TableMode.WAITING:

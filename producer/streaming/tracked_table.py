@@ -12,7 +12,7 @@ from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.protocols import KeyOrdering, Offset
 from tailrace.producer.model.split import EndedRange, SortKey, Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.table_mode import TableMode, TablePresence, check_transition
+from tailrace.producer.model.table_mode import TableFault, TableMode, TablePresence, check_transition
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class TrackedTable:
     """Greatest planned key; None in mode SNAPSHOT: the splits are unbounded."""
     order: KeyOrdering | None = None
     """How the table's keys compare; None unless a snapshot of the table is running."""
+    fault: TableFault | None = None
+    """Why the table is in error, if it has been captured; kept while it is read again, which may not be completed."""
     cover: KeyCover | None = None
     """What the compiled extension decides by (``key_cover.py``); None: not made since the table changed."""
     opened: dict[str, TrackedSplit] = field(default_factory=dict)

@@ -22,7 +22,11 @@ def test_inexact_values_are_counted_or_stop_the_capture(
     database.execute("INSERT INTO t VALUES (1, '101:00:00')")
     table = f"{database.name}.t"
     settings = properties(
-        mysql_server, kafka_broker, prefix, database.name, {"time.precision.mode": "connect", MODE: "fail"}
+        mysql_server,
+        kafka_broker,
+        prefix,
+        database.name,
+        {"time.precision.mode": "connect", MODE: "fail", "event.processing.failure.handling.mode": "fail"},
     )
     with pytest.raises(TailraceError) as in_snapshot, CaptureThread(settings) as capture:
         eventually(lambda: not capture.running, "the end of the capture")

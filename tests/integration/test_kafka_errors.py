@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.producer.app.capture import run
-from tailrace.producer.errors import ProducerFencedError, RecordTooLargeError, SourceError, TransactionTimeoutError
+from tailrace.producer.errors import (
+    ProducerFencedError,
+    RecordTooLargeError,
+    SplitTooSlowError,
+    TransactionTimeoutError,
+)
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.producer.snapshot import reader
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from tests.support.database import Database
 
 
+STOPS = {"event.processing.failure.handling.mode": "fail"}
 _LARGE = 200_000
 """Rows of a source transaction that takes seconds to write."""
 
@@ -209,7 +215,7 @@ def test_row_that_is_too_large_is_located(
 ) -> None:
     """Streamed and in a split: table, topic, key, size and position; the second start says the same."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB)")
-    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, STOPS)
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         capture.wait_position(mysql_server)
@@ -224,8 +230,8 @@ def test_row_that_is_too_large_is_located(
         assert known["pos"]
         assert known["gtid"]
 
-    fresh = properties(mysql_server, kafka_broker, f"{prefix}b", database.name)
-    with pytest.raises(SourceError) as read:
+    fresh = properties(mysql_server, kafka_broker, f"{prefix}b", database.name, STOPS)
+    with pytest.raises(RecordTooLargeError) as read:
         run(configured(fresh), threading.Event())
     for expected in (f"{database.name}.t", '{"id":7}', "split", "producer.override.max.request.size"):
         assert expected in str(read.value)
@@ -237,12 +243,12 @@ def test_split_that_takes_too_long_is_given_up(
     """Before the broker ends its transaction, with the table and what to do, at each start until there is more time."""
     database.execute("CREATE TABLE t (id ENUM('a', 'b') PRIMARY KEY)")
     database.execute("INSERT INTO t VALUES ('a')")
-    settings = properties(mysql_server, kafka_broker, prefix, database.name)
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, STOPS)
     expected = (f"{database.name}.t", "tailrace.snapshot.transaction.timeout.ms", "rows_read: 1", "primary key")
     with monkeypatch.context() as patched:
         patched.setattr(reader, "_USABLE_SHARE", 0.0)
         for _ in range(2):
-            with pytest.raises(SourceError) as caught:
+            with pytest.raises(SplitTooSlowError) as caught:
                 # With hooks the readers are threads, so that they see the patch.
                 run(configured(settings), threading.Event(), hooks=SnapshotHooks())
             assert [part for part in expected if part not in str(caught.value)] == []

@@ -223,6 +223,7 @@ def test_incompatible_schema_stops_the_capture(
     database.execute("INSERT INTO item VALUES (1, 1)")
     topic = f"{prefix}.{database.name}.item"
     settings = _settings(database, kafka_broker, prefix, registry.url)
+    settings["event.processing.failure.handling.mode"] = "fail"
     capture = CaptureThread(settings)
     with pytest.raises(SchemaError) as caught, capture:  # noqa: PT012 - the capture stops by itself
         capture.wait_snapshot()

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.mysql, pytest.mark.kafka]
 
 ROWS = 60
-SMALL = {"snapshot.max.threads": "1", "incremental.snapshot.chunk.size": "10"}
+SMALL = {
+    "snapshot.max.threads": "1",
+    "incremental.snapshot.chunk.size": "10",
+    "event.processing.failure.handling.mode": "fail",
+}
 OTHER_KEY = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)"
 OWN_KEY = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)"
 

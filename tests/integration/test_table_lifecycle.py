@@ -30,6 +30,7 @@ SMALL = {
     "incremental.snapshot.chunk.size": 20,
     "topic.creation.default.partitions": 1,
 }
+STOPS = {"event.processing.failure.handling.mode": "fail"}
 
 
 def _once(table: str, number: int, act: Callable[[], None]) -> Callable[[Split], None]:
@@ -221,7 +222,7 @@ def test_a_key_change_during_the_snapshot_is_an_error(
     def change() -> None:
         database.execute("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)")
 
-    settings = properties(mysql_server, kafka_broker, prefix, database.name, SMALL)
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, **STOPS})
     with (
         pytest.raises((SchemaError, SourceError), match="changed during its snapshot"),
         CaptureThread(settings, SnapshotHooks(before_low=_once("t", 3, change))) as capture,
@@ -257,7 +258,9 @@ def test_a_key_change_that_the_stream_has_not_reached_yet(
         for hook in hooks:
             hook(split)
 
-    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SMALL, "snapshot.max.threads": 2})
+    settings = properties(
+        mysql_server, kafka_broker, prefix, database.name, {**SMALL, **STOPS, "snapshot.max.threads": 2}
+    )
     with (
         pytest.raises(SchemaError, match="changed during its snapshot"),
         CaptureThread(settings, SnapshotHooks(before_low=act)) as capture,
@@ -317,7 +320,7 @@ def test_a_restart_does_not_continue_in_another_order(
     for number, key in enumerate(keys):
         database.execute("INSERT INTO t VALUES (%s, %s)", (key, number))
     settings = properties(
-        mysql_server, kafka_broker, prefix, database.name, {**SMALL, "incremental.snapshot.chunk.size": 8}
+        mysql_server, kafka_broker, prefix, database.name, {**SMALL, **STOPS, "incremental.snapshot.chunk.size": 8}
     )
 
     def change() -> None:

@@ -81,6 +81,8 @@ def test_status_counts_what_is_reported() -> None:
         "values_replaced": 3,
         "held_ms": 0,
         "error": "",
+        "failed_at": {},
+        "changes_skipped": 0,
     }
     assert now["snapshot"] == {
         "tables": 2,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.producer.config import load
-from tailrace.producer.errors import BinlogError
+from tailrace.producer.errors import BinlogError, TableFailedError
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import CatalogTable, TableId
@@ -38,6 +38,7 @@ class Refusing:
 
     def __init__(self, mode: ProcessingFailureHandling) -> None:
         registry, config = SplitRegistry(), load(None, {}, BASE)
+        self.registry = registry
         registry.track(STREAMING, TableMode.STREAMING)
         registry.track(WAITING, TableMode.WAITING)
         self.listener, self.status = FakeListener(), Status()
@@ -103,6 +104,24 @@ def test_a_name_that_is_no_text_may_be_any_captured_table_of_its_database(named:
     if refused:
         with pytest.raises(BinlogError, match="character set"):
             Refusing("fail").changes.known_effects(_STATEMENT, effects)
+
+
+def test_mode_table_puts_the_tables_in_error_that_have_rows_in_kafka() -> None:
+    """A table under snapshot ends the session; a change that may be of any table stops the producer."""
+    refusing = Refusing("table")
+    refusing.changes.refuse(BinlogError("rows without columns", pos=7), [STREAMING, WAITING, UNKNOWN])
+
+    modes = {table: tracked.mode for table, tracked in refusing.registry.tables.items()}
+    assert modes == {STREAMING: TableMode.ERROR, WAITING: TableMode.WAITING}
+    status = refusing.status.snapshot()["tables"]["shop.a"]
+    assert (status["error"], status["failed_at"]["pos"], status["changes_skipped"]) == ("rows without columns", "7", 1)
+    assert refusing.listener.reports == [("removed", STREAMING, False)]
+    refusing.registry.start_planning(WAITING)
+    with pytest.raises(TableFailedError):
+        refusing.changes.refuse(BinlogError("rows without columns"), [WAITING])
+    for tables, others in ([], False), ([STREAMING], True):
+        with pytest.raises(BinlogError, match="logged as text"):
+            refusing.changes.refuse(BinlogError("logged as text"), tables, others=others)
 
 
 @pytest.mark.parametrize("mode", ["warn", "skip"])

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from tailrace.producer.config import TopicsConfig
-from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.errors import SourceUnavailableError, TableFailedError
 from tailrace.producer.kafka.state_store import (
     SplitState,
     State,
@@ -298,7 +298,7 @@ def test_an_incremental_snapshot_that_is_not_resumed_leaves_with_its_ends() -> N
 
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_table_that_is_dropped_while_its_snapshot_resumes(exists: bool) -> None:
-    """The next session does not have it, so that the capture goes on; a table that cannot be read is an error."""
+    """The next session does not have it, so that the capture goes on; a table that cannot be read is in error."""
     stream = Stream()
     state = State(StoredOffset(START))
     state.tables[str(TABLE)] = TableState(TableMode.SNAPSHOT, snapshot="s", greatest=[100], key=("id",))
@@ -307,10 +307,10 @@ def test_a_table_that_is_dropped_while_its_snapshot_resumes(exists: bool) -> Non
         raise SchemaError("the table cannot be described")
 
     planner = SimpleNamespace(plan_input=plan_input, exists=lambda _table: exists)
-    policy: Any = SimpleNamespace(can_resume=lambda *_: True)
+    policy = InitialSnapshot(planner, stream.coordinator)  # type: ignore[arg-type]
     enumerator = Enumerator(planner, stream.coordinator, policy, [TABLE], state=state, status=Status())  # type: ignore[arg-type]
 
-    with pytest.raises(SchemaError if exists else SourceUnavailableError):
+    with pytest.raises(TableFailedError if exists else SourceUnavailableError):
         enumerator.restore()
 
 

@@ -78,11 +78,12 @@ class ValuesConfig(Section):
     processing_failures: ProcessingFailureHandling = supported(
         "event.processing.failure.handling.mode",
         one_of(ProcessingFailureHandling),
-        default="fail",
-        doc="What happens to a change that the binlog has in no form that can be written (partial JSON, a minimal row "
-        "image, a statement, a logged rollback, a value that its character set does not have): the producer stops "
-        "(fail), or it skips the event and reads the affected tables again by an incremental snapshot, with a warning "
-        "(warn) or without (skip). Rows that a skipped event deleted stay in the topics.",
+        default="table",
+        default_note="Debezium: `fail`",
+        doc="What happens to a change that cannot be written: its table is in error, and the others go on (table); the "
+        "producer stops (fail); or the event is skipped and its tables are read again by an incremental snapshot, with "
+        "a warning (warn) or without (skip), where rows that the event deleted stay in the topics. See "
+        "[tables in error](guarantees.md#tables-in-error).",
     )
     tombstones: bool = supported(
         "tombstones.on.delete",

@@ -166,7 +166,8 @@ class TransactionParser:
         if tables is not None and not tables:
             return ()
         error = event_types.statement_based_change(without_literals(query.sql, dialect))
-        return (self._refused(tables or (), error, position),)
+        refused = self._refused(tables or (), error, position)
+        return (refused._replace(others=True),)  # by triggers and functions, of which the statement says nothing
 
     def xa_prepare(self, data: bytes, start: int, position: EventPosition) -> Sequence[Event]:
         """Read an XA PREPARE event: the end of a one-phase transaction, or of the first phase of a two-phase one."""
