@@ -19,11 +19,15 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from typing import Final, NamedTuple
 
+import structlog
+
 from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, TailraceError
+from tailrace.spark_consumer.java_errors import java_errors, session_is_lost, summary
+
+log = structlog.get_logger(__name__)
 
 
 class SinkError(TailraceError):
@@ -84,25 +88,39 @@ class ControlTopicError(KafkaRequestError):
     """A control topic cannot be read."""
 
 
-_SESSION_LOST: Final = re.compile(
-    r"stopped SparkContext|SparkContext was shut down|cancelled job group|Job \d+ cancelled|JOB_CANCELLED"
-    r"|OutOfMemoryError|ExecutorLostFailure"
+_UNREACHABLE: Final = (
+    "java.net.ConnectException",
+    "java.net.NoRouteToHostException",
+    "java.net.UnknownHostException",
+    "org.apache.kafka.common.config.ConfigException",  # such as a broker without an address
+    "org.apache.kafka.common.errors.AuthenticationException",
+    "org.apache.kafka.common.errors.BrokerNotAvailableException",
+    "org.apache.kafka.common.errors.DisconnectException",
+    "org.apache.kafka.common.errors.NetworkException",
+    "org.apache.kafka.common.errors.TimeoutException",
 )
-_UNREACHABLE: Final = re.compile(
-    r"Failed to create new KafkaAdminClient|BrokerNotAvailable"
-    r"|common\.errors\.(?:Timeout|Disconnect|Network|SaslAuthentication|SslAuthentication)\w*Exception"
-    r"|java\.net\.(?:Connect|SocketTimeout|UnknownHost|NoRouteToHost)Exception"
-)
+_CONNECTION: Final = "08"
+"""The SQLSTATE class of lost connections."""
+_SHUTDOWN: Final = ("57P01", "57P02", "57P03")
+"""PostgreSQL: the server stops, has crashed, or starts."""
+_BETWEEN_EXECUTORS: Final = "io.netty."
+"""The classes of connections between the driver and executors: one that is lost is that of a table's tasks."""
+_SLOW: Final = "java.net.SocketTimeoutException"
+"""One request took too long; the server answers others."""
 
 
 def concerns_all_tables(error: BaseException) -> bool:
-    """Return whether an error of one table says that no table can go on: the session or the broker is lost."""
+    """Return whether an error of one table says that no table can go on: the session, broker or target is lost.
+
+    A task that runs out of memory, kills its executor, or waits too long for its files concerns its own table: it is
+    parked at once, and the others go on. If the session cannot go on either, Spark ends it. The classes of exceptions,
+    SQLSTATE and Spark's conditions decide, never a message.
+    """
     if isinstance(error, TailraceError):
         return isinstance(error, (ControlTopicError, KafkaUnavailableError, TargetUnavailableError))
     if not isinstance(error, Exception) or isinstance(error, (OSError, MemoryError)):
         return True
-    text = str(error)
-    return bool(_SESSION_LOST.search(text) or _UNREACHABLE.search(text))
+    return session_is_lost(error) or _says_unreachable(error)
 
 
 def is_unreachable(error: Exception) -> bool:
@@ -111,15 +129,30 @@ def is_unreachable(error: Exception) -> bool:
         return isinstance(error, (KafkaUnavailableError, TargetUnavailableError))
     if isinstance(error, (ConnectionError, TimeoutError, socket.gaierror)):
         return True
-    text = str(error)
-    return bool(_UNREACHABLE.search(text)) and not _SESSION_LOST.search(text)
+    return not session_is_lost(error) and _says_unreachable(error)
+
+
+def is_connection_state(sqlstate: str) -> bool:
+    """Return whether the SQLSTATE of a database says that the connection is lost, or that the server stops."""
+    return sqlstate.startswith(_CONNECTION) or sqlstate in _SHUTDOWN
+
+
+def _says_unreachable(error: BaseException) -> bool:
+    found = list(java_errors(error))
+    if any(each.classes[0].startswith(_BETWEEN_EXECUTORS) or each.is_any(_SLOW) for each in found):
+        return False
+    return any(
+        each.is_any(*_UNREACHABLE) or (each.is_any("java.sql.SQLException") and is_connection_state(each.sqlstate))
+        for each in found
+    )
 
 
 def as_tailrace_error(error: BaseException, message: str = "the query failed") -> TailraceError:
-    """Return the error itself, or a SinkError with the first lines of Spark's message."""
+    """Return the error itself, or a SinkError that says what it is; the log has its text, which may quote values."""
     if isinstance(error, TailraceError):
         return error
-    return SinkError(message, hint="read the log above for the complete error", cause=first_lines(str(error)))
+    log.error(message, exc_info=error)
+    return SinkError(message, hint="read the log above for the complete error", cause=summary(error))
 
 
 def first_lines(text: str, count: int = 3) -> str:

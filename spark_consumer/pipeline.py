@@ -43,14 +43,14 @@ from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.source.topic_ids import TopicIds
 from tailrace.spark_consumer.source.topic_policies import TopicPolicies
-from tailrace.spark_consumer.tables.bad_record import DeadLetters, describe
+from tailrace.spark_consumer.tables.bad_record import DeadLetters, position
 from tailrace.spark_consumer.tables.base import TableServices, TableWork
 from tailrace.spark_consumer.tables.behind import TargetBehindError
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.parts import FailedWork, PartedWork, Parts, Work
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
-from tailrace.spark_consumer.tables.reasons import known_reason, may_be_missing, missing_topic, unknown_reason
+from tailrace.spark_consumer.tables.reasons import known_reason, missing_topic, unknown_reason
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.tables.upsert import UpsertTable
 from tailrace.spark_consumer.transform.rules import Rules
@@ -391,14 +391,17 @@ class Pipeline:
         with self._status.phases.measure("tables"):
             errors = pool.run(works, self._applied, services.dead_letters, services.shared)
         # A topic that does not exist looks like a broker that does not answer.
-        missing = self._ids.missing(spark, [topic for topic, error in errors.items() if may_be_missing(error)])
+        unclear = [topic for topic, error in errors.items() if not isinstance(error, TailraceError)]
+        missing = self._ids.missing(spark, unclear)
         for topic, error in errors.items():
             if topic not in missing and concerns_all_tables(error):
                 raise error
         ranges = {work.topic: work.found for work in works}
         found: dict[str, BaseException] = {}
         for topic, error in errors.items():
-            log.debug("error of a table", topic=topic, exc_info=error)
+            # What others read has no values: only the log has the texts of causes.
+            level = "debug" if isinstance(error, TailraceError) and error.__cause__ is None else "error"
+            getattr(log, level)("error of a table", topic=topic, exc_info=error)
             found[topic] = error
             if topic in missing:
                 found[topic] = missing_topic(topic, error)
@@ -408,21 +411,17 @@ class Pipeline:
         return found
 
     def _finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, BaseException]) -> None:
-        found = {topic: self._reason(topic, error) for topic, error in errors.items()}
+        found = {
+            topic: error if isinstance(error, TailraceError) else unknown_reason(topic, error)
+            for topic, error in errors.items()
+        }
         for topic, reason in found.items():
-            reason.add_context(**describe(spark, self._open(spark).common.source, topic, reason))
+            reason.add_context(**position(reason))
             if len(self._sinks.router.sinks) > 1:
                 reason.add_context(sink=self._sinks.router.name_of(topic))
         self._errors |= found
         self._parked.finish(spark, done, found)
         self._status.parked(self._parked.as_dict())
-
-    @staticmethod
-    def _reason(topic: str, error: BaseException) -> TailraceError:
-        if isinstance(error, TailraceError):
-            return error
-        log.error("error of a table", topic=topic, exc_info=error)  # the reason has only its beginning
-        return unknown_reason(topic, error)
 
     def _raise_if_no_table_goes_on(self, errors: Mapping[str, BaseException], ranges: BatchRanges) -> None:
         tables = {topic for topic, ends in self._without_control(ranges).end.items() if any(ends.values())}

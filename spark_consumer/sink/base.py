@@ -104,12 +104,12 @@ class NotStagedError(Exception):
 
 
 @contextmanager
-def before_commit(unless: Callable[[str], bool] = lambda _: False) -> Iterator[None]:
-    """Raise NotStagedError for every error of the block, ``unless`` its text tells that no other way would help."""
+def before_commit(unless: Callable[[BaseException], bool] = lambda _: False) -> Iterator[None]:
+    """Raise NotStagedError for every error of the block, ``unless`` it tells that no other way would help."""
     try:
         yield
     except Exception as error:
-        if unless(str(error)):
+        if unless(error):
             raise
         raise NotStagedError from error
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from tailrace.spark_consumer.java_errors import java_errors
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.table_upkeep import Upkeep
 from tailrace.spark_consumer.small_data import with_settings
@@ -18,7 +19,7 @@ from tailrace.spark_consumer.small_data import with_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CONFLICTS: Final = ("[DELTA_CONCURRENT_", "[DELTA_METADATA_CHANGED]", "[DELTA_PROTOCOL_CHANGED]")
+_CONFLICTS: Final = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 """Starts of the error conditions of a transaction that lost against another one."""
 _LARGE_SET: Final = "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold"
 _NO_LIMIT: Final = str(1 << 62)
@@ -56,6 +57,6 @@ class DeltaUpkeep(Upkeep[DeltaTable]):
         return replaced * 100 >= self._purge_percent * table.rows().count()
 
 
-def is_conflict(text: str) -> bool:
-    """Return whether an error says that a command of somebody else changed the same files, or what the table is."""
-    return any(condition in text for condition in _CONFLICTS)
+def is_conflict(error: BaseException) -> bool:
+    """Return whether a command of somebody else changed the same files, or what the table is."""
+    return any(each.condition.startswith(_CONFLICTS) for each in java_errors(error))

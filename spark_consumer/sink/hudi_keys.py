@@ -18,6 +18,7 @@ from pyspark.sql import types as tp
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.java_errors import java_errors
 from tailrace.spark_consumer.sink.table_names import quote
 
 if TYPE_CHECKING:
@@ -38,9 +39,8 @@ _KEYS: Final = (
 """Types whose values have one text each."""
 _WORDS: Final = ("", "__null__", "__empty__")
 """Texts that Hudi refuses, or takes for NULL or for the empty text."""
-_BEGIN: Final = "[TAILRACE_KEY "
-_END: Final = "]TAILRACE_KEY"
-"""What is around the key in the failure of a row."""
+_FAULT: Final = "a key that Hudi does not tell from others"
+"""What the failure of a row begins with; the next line has the key, for the log."""
 
 
 def check_names(schema: TableSchema) -> None:
@@ -78,11 +78,10 @@ def checked_key(rows: DataFrame, key: Sequence[str]) -> Column:
     if len(key) > 1:
         conditions += [text.contains(f",{name}:") for text in texts for name in key]
     shown = fn.to_json(fn.struct(*(fn.col(quote(name)) for name in key)))
-    failure = fn.raise_error(fn.concat(fn.lit(_BEGIN), shown, fn.lit(_END))).cast(kinds[key[0]])
+    failure = fn.raise_error(fn.concat(fn.lit(f"{_FAULT}\n"), shown)).cast(kinds[key[0]])
     return fn.when(reduce(or_, conditions), failure).otherwise(first)
 
 
-def fault_in(text: str) -> str | None:
-    """Return the key that the text of an error of Spark names as one of these."""
-    found = re.search(f"{re.escape(_BEGIN)}(.*?){re.escape(_END)}", text, re.DOTALL)
-    return None if found is None else found[1]
+def has_fault(error: BaseException) -> bool:
+    """Return whether a row failed for its key."""
+    return any(each.raised.startswith(_FAULT) for each in java_errors(error))

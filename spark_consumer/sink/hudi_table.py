@@ -28,7 +28,7 @@ from tailrace.spark_consumer.changelog.flatten import check_names as check_own_n
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.files import children, delete, exists, read_text
 from tailrace.spark_consumer.jvm import java_class
-from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, checked_key, fault_in
+from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, checked_key, has_fault
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.table_names import Location, quote
@@ -432,11 +432,10 @@ class HudiTable(TargetTable):
         try:
             rows.write.format("hudi").options(**options).mode("append").save(self._path)
         except SPARK_ERRORS as error:
-            found = fault_in(str(error))
-            if found is None:
+            if not has_fault(error):
                 raise
             raise SinkError(
-                f"the Hudi table {self.name} cannot have the key {found}: Hudi identifies rows by the text of the key",
+                f"a key does not fit the Hudi table {self.name}: Hudi identifies rows by the text of the key",
                 hint="use another sink for the table, or other key columns (message.key.columns in the producer)",
             ) from error
 

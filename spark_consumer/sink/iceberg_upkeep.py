@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from pyspark.sql import types as tp
 
+from tailrace.spark_consumer.java_errors import JavaError, java_errors
 from tailrace.spark_consumer.sink.iceberg_table import LEDGER, IcebergTable
 from tailrace.spark_consumer.sink.table_properties import KEY
 from tailrace.spark_consumer.sink.table_upkeep import Upkeep
@@ -26,14 +27,10 @@ _TARGET_SIZE: Final = 128 << 20
 _WITH_POSITION_DELETES: Final = 2
 """The format version whose deleted positions are files of their own; later ones join them when they write."""
 _WITHOUT_ORDER: Final = (tp.StructType, tp.ArrayType, tp.MapType)
-_CONFLICTS: Final = (
-    "CommitFailedException",
-    "Cannot fast-forward",
-    "conflicting",
-    "missing data files",
-    "Missing required files to delete",
-)
-"""Parts of the errors of a commit that lost against another one."""
+_CONFLICTS: Final = tuple(f"org.apache.iceberg.exceptions.{name}Exception" for name in ("CommitFailed", "Validation"))
+"""The errors of a commit that lost against another one."""
+_BEHIND: Final = "Cannot fast-forward"
+"""What the error begins with, of a class of Java, if a branch is no longer a successor of the main one."""
 
 log = structlog.get_logger(__name__)
 
@@ -76,9 +73,13 @@ class IcebergUpkeep(Upkeep[IcebergTable]):
         return options
 
 
-def is_conflict(text: str) -> bool:
-    """Return whether an error says that a command of somebody else changed the same files."""
-    return "org.apache.iceberg" in text and any(part in text for part in _CONFLICTS)
+def is_conflict(error: BaseException) -> bool:
+    """Return whether a command of somebody else changed the same files."""
+    return any(each.is_any(*_CONFLICTS) or _is_behind(each) for each in java_errors(error))
+
+
+def _is_behind(error: JavaError) -> bool:
+    return error.is_any("java.lang.IllegalArgumentException") and error.message.startswith(_BEHIND)
 
 
 def _with_order(library: Any, rewrite: Any, loaded: Any, table: IcebergTable) -> Any:

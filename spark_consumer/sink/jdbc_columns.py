@@ -104,7 +104,12 @@ def _of_layout(field: tp.StructField) -> list[TargetColumn]:
 
 
 def converted_values(
-    form: TargetForm, stored: Mapping[str, StoredColumn], values: Iterable[Column], ignored: Collection[str] = ()
+    form: TargetForm,
+    stored: Mapping[str, StoredColumn],
+    values: Iterable[Column],
+    ignored: Collection[str] = (),
+    *,
+    holds_nul: bool = True,
 ) -> list[Column]:
     """Return the values of the columns of the source that are ``stored``, in the types of the target.
 
@@ -125,6 +130,12 @@ def converted_values(
         if lost is not None:
             failure = fn.lit(f"a value of {named} does not fit the target table, whose type is {target.declared}")
             value = fn.when(lost, fn.raise_error(failure).cast(kind)).otherwise(value)  # noqa: PLW2901
+        if not holds_nul and isinstance(kind, tp.StringType):
+            failure = fn.lit(
+                f"a value of {named} has the character U+0000, which no text of the target database can have; a "
+                f"transform can replace it with replace({quote(column.name)}, char(0), '')"
+            )
+            value = fn.when(value.contains("\0"), fn.raise_error(failure).cast(kind)).otherwise(value)  # noqa: PLW2901
         if column.role is Role.KEY and isinstance(kind, tp.StringType) and target.pads:
             failure = fn.lit(
                 f"a key in {named} ends with a space, and the target compares keys without spaces at their ends "

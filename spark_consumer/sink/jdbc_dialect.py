@@ -154,6 +154,8 @@ class Dialect(ABC):
     """Connection properties of executors that read rows."""
     max_name: ClassVar[int]
     """The greatest length of a name."""
+    holds_nul: ClassVar[bool] = True
+    """Whether texts can have the character U+0000."""
 
     def start(self, session: Session) -> None:  # noqa: B027 - most dialects need nothing
         """Read what depends on the server; called once, before everything else."""

@@ -62,6 +62,7 @@ class PostgresDialect(Dialect):
         "ApplicationName": "tailrace",
     }
     verified: ClassVar = {"sslmode": "verify-full"}
+    holds_nul = False
     session: ClassVar = ("SET DateStyle TO ISO", "SET standard_conforming_strings TO on")
     types: ClassVar = {
         tp.BooleanType: "BOOLEAN",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import structlog
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
-from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError
+from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, is_connection_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,10 +27,8 @@ T = TypeVar("T")
 _ATTEMPTS: Final = 4
 _ROLLED_BACK: Final = "40"
 """The SQLSTATE class of deadlocks and serialization failures: the same transaction can be tried again."""
-_CONNECTION: Final = "08"
-"""The SQLSTATE class of lost connections."""
-_SHUTDOWN: Final = ("57P01", "57P02", "57P03")
-"""PostgreSQL: the server stops, has crashed, or starts."""
+_ABOUT_NAMES: Final = ("", "08", "0A", "28", "3D", "40", "42", "53", "55", "57")
+"""The SQLSTATE classes whose messages quote names and statements. The others can quote rows: only the log has them."""
 _SHOWN: Final = 300
 
 
@@ -38,6 +36,9 @@ class SqlError(SinkError):
     """The database refused a statement."""
 
     def __init__(self, state: str, text: str, statement: str) -> None:
+        if state[:2] not in _ABOUT_NAMES:
+            log.error("the target database refused a statement", sqlstate=state, cause=text)
+            text = f"SQLSTATE {state}"
         super().__init__(
             f"the target database refused a statement: {text}",
             hint="remove the cause in the target database; the table is then tried again",
@@ -204,7 +205,7 @@ class Connections:
 
 def _translated(error: Py4JError, statement: str) -> SinkError:
     state, text = _cause(error)
-    if state.startswith(_CONNECTION) or state in _SHUTDOWN:
+    if is_connection_state(state):
         return TargetUnavailableError(
             f"the connection to the target database was lost: {text}",
             hint="check whether the server runs; the query can then be started again",

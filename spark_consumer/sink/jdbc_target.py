@@ -49,7 +49,7 @@ class JdbcTarget:
 
     def converted(self, values: Iterable[Column]) -> list[Column]:
         """Return the values of the columns of the source that the table has, in its types."""
-        return converted_values(self.form, self._found, values)
+        return converted_values(self.form, self._found, values, holds_nul=self.table.dialect.holds_nul)
 
     def columns(self) -> list[StagedColumn]:
         """Return what is staged of rows with the columns of the table."""

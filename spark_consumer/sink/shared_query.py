@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tailrace.spark_consumer.errors import UnreachableSinkError, as_tailrace_error, is_unreachable
+from tailrace.runtime.errors import TailraceError
+from tailrace.spark_consumer.errors import UnreachableSinkError, is_unreachable
+from tailrace.spark_consumer.java_errors import summary
 from tailrace.spark_consumer.sink.base import Sink, TableBatch
 
 if TYPE_CHECKING:
@@ -95,5 +97,4 @@ class SharedQuerySink:
 
 
 def _text(error: Exception) -> str:
-    known = as_tailrace_error(error, "")
-    return str(known.context.get("cause") or known.message)
+    return error.message if isinstance(error, TailraceError) else summary(error)

@@ -58,16 +58,16 @@ class Upkeep(ABC, Generic[Table]):
         """Compact the files of a table."""
 
 
-def retried(commit: Callable[[], Result], name: str, is_conflict: Callable[[str], bool]) -> Result:
+def retried(commit: Callable[[], Result], name: str, is_conflict: Callable[[BaseException], bool]) -> Result:
     """Run a command that commits, again if a command of somebody else, such as a compaction, changed the same files.
 
-    ``is_conflict`` tells from the text of an error whether it says that.
+    ``is_conflict``: whether an error says that.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
             return commit()
         except SPARK_ERRORS as error:
-            if not is_conflict(str(error)):
+            if not is_conflict(error):
                 raise
             log.warning("a concurrent command changed the table: the batch is written again", table=name)
     return commit()

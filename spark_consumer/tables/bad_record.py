@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
+from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer.errors import BadRecord, BadRecordError, TransformError
-from tailrace.spark_consumer.source.kafka import read_range, read_raw
+from tailrace.spark_consumer.java_errors import java_errors
+from tailrace.spark_consumer.source.kafka import read_raw
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 
 if TYPE_CHECKING:
@@ -20,13 +21,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_RAISED: Final = re.compile(
-    r"(?:\[USER_RAISED_EXCEPTION\]\s*)?a record cannot be decoded: "
-    r"topic (\S+), partition (\d+), offset (\d+): ([^\n]*?)\s*(?:SQLSTATE: \w+|\n|$)"
-)
-"""The whole message of an exception of the decoder (json_decoder.failure_prefix)."""
-_MOST_CAUSES: Final = 20
-_SHOWN: Final = 200
+_RAISED: Final = re.compile(r"a record cannot be decoded: topic (\S+), partition (\d+), offset (\d+): ([^\n]*)")
+"""The message that the decoder raises (json_decoder.failure_prefix)."""
 _MOST: Final = 1000
 """Records of a topic that are skipped; more are not single bad records."""
 
@@ -35,23 +31,25 @@ def bad_record(error: BaseException, topic: str, within: TopicRange | None = Non
     """Return the record of a topic, and of the range that was read, that an error is about; None if it is about none.
 
     A text that quotes a value can say anything. So only an exception of the decoder itself counts, whose message begins
-    as the decoder begins it, and an error that has the record.
+    as the decoder begins it, and an error that has the record. A transform can fail for a row that was held since an
+    earlier range.
     """
-    found: BadRecord | None = None
-    cause: BaseException | None = error
-    while found is None and cause is not None:
-        if isinstance(cause, BadRecordError | TransformError):
-            found = cause.record
-        else:
-            found = next(filter(None, map(_read, _messages(cause))), None)
-        cause = cause.__cause__
+    own = next(filter(None, _records(error)), None)
+    found = own or next(filter(None, (_read(each.raised) for each in java_errors(error))), None)
     if found is None or found.topic != topic:
         return None
-    if within is not None:
-        own = within.partitions.get(found.partition)
-        if within.topic != topic or own is None or not own.start <= found.offset < own.end:
+    if own is None and within is not None:
+        read = within.partitions.get(found.partition)
+        if within.topic != topic or read is None or not read.start <= found.offset < read.end:
             return None
     return found
+
+
+def _records(error: BaseException | None) -> Iterator[BadRecord | None]:
+    while error is not None:
+        if isinstance(error, BadRecordError | TransformError):
+            yield error.record
+        error = error.__cause__
 
 
 def _read(message: str) -> BadRecord | None:
@@ -59,27 +57,10 @@ def _read(message: str) -> BadRecord | None:
     return None if found is None else BadRecord(found[1], int(found[2]), int(found[3]), found[4])
 
 
-def _messages(error: BaseException) -> Iterator[str]:
-    """Yield the messages of the Java exceptions of an error, from the outermost to the first cause."""
-    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    for _ in range(_MOST_CAUSES):
-        if java is None:
-            return
-        yield str(java.getMessage())
-        java = java.getCause()
-
-
-def describe(spark: SparkSession, source: Mapping[str, str], topic: str, error: BaseException) -> dict[str, object]:
-    """Return the position and the beginning of the value of the record that an error is about."""
-    named = bad_record(error, topic)
-    if named is None:
-        return {}
-    try:
-        rows = read_range(spark, source, _range(named)).select(fn.col("value").cast("string")).collect()
-    except PySparkException:
-        rows = []
-    value = str(rows[0]["value"])[:_SHOWN] if rows else "cannot be read"
-    return {"partition": named.partition, "offset": named.offset, "value": value}
+def position(error: TailraceError) -> dict[str, object]:
+    """Return the position of the record that an error is about. Its value stays in the topic: others read this."""
+    named = error.record if isinstance(error, BadRecordError | TransformError) else None
+    return {} if named is None else {"partition": named.partition, "offset": named.offset}
 
 
 def _range(record: BadRecord) -> TopicRange:
@@ -99,9 +80,12 @@ class DeadLetters:
         self._skipped: dict[str, set[tuple[int, int]]] = {}
         self._lock = threading.Lock()
 
-    def take(self, spark: SparkSession, error: BaseException, read: TopicRange | None) -> bool:
-        """Write the record of a range that an error is about; return whether the work can be done without it."""
-        found = None if read is None else bad_record(error, read.topic, read)
+    def take(self, spark: SparkSession, error: BaseException, topic: str, read: TopicRange | None) -> bool:
+        """Write the record of a topic that an error is about; return whether the work can be done without it.
+
+        ``read``: the range that was read; None if the work is on records that were held.
+        """
+        found = bad_record(error, topic, read)
         if found is None:
             return False
         at = found.partition, found.offset

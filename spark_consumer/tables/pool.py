@@ -142,7 +142,7 @@ class _Run:
             try:
                 return work.run(spark)
             except Exception as error:
-                if self._letters is None or not self._letters.take(spark, error, work.found):
+                if self._letters is None or not self._letters.take(spark, error, work.topic, work.found):
                     raise
 
 

@@ -16,8 +16,8 @@ from tailrace.spark_consumer.errors import (
     MissingTopicError,
     NewTopicError,
     SinkError,
-    first_lines,
 )
+from tailrace.spark_consumer.java_errors import JavaError, java_errors, summary
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 from tailrace.spark_consumer.source.topic_ends import beginning_offsets, end_offsets
 from tailrace.spark_consumer.tables.bad_record import bad_record
@@ -27,13 +27,9 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-_DENIED: Final = re.compile(
-    r"((?:Topic|Group)AuthorizationException)(?:: Not authorized to access topics: \[([^]]*)\])?"
-)
-_LOST: Final = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|START_OFFSET|Cannot fetch record")
-_RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.*?)\s*SQLSTATE: \w+", re.DOTALL)
-_CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s*.*?(?=\s*SQLSTATE: \w+|$)", re.DOTALL)
-_SHOWN: Final = 300
+_DENIED: Final = tuple(f"org.apache.kafka.common.errors.{name}AuthorizationException" for name in ("Topic", "Group"))
+_OWN: Final = re.compile(r"(?:a value|a key|the value that ALTER TABLE gave) [^\n]*?(?=: |\n|$)")
+"""What the consumer raises for a value; the value itself may follow, for the log."""
 
 
 class LostEndError(IncompleteTopicError):
@@ -60,11 +56,6 @@ def ends_too_early(topic: str, ends: Mapping[int, int], read: Mapping[int, int],
     )
 
 
-def may_be_missing(error: BaseException) -> bool:
-    """Return whether an error can come from a topic that does not exist."""
-    return isinstance(error, Exception) and not isinstance(error, TailraceError) and "kafka" in str(error)
-
-
 def missing_topic(topic: str, error: BaseException) -> MissingTopicError:
     """Return the error for a topic that Kafka does not have; ``error`` is that of the work on it."""
     found = MissingTopicError(
@@ -89,37 +80,45 @@ def known_reason(
 
     ``source`` are the options of the Kafka source. ``same``: the topic has the id of that which was read.
     """
-    text, record = str(error), bad_record(error, topic, found)
-    known = reason_in(topic, text) if record is None else _bad(record)
-    if known is None and found is not None and _LOST.search(text):
+    record = bad_record(error, topic, found)
+    known = _reason(topic, error) if record is None else _bad(record)
+    if known is None and found is not None:  # facts decide: an error can say it in many ways
         known = _lost(spark, source, found, same=same)
     if known is not None:
         known.__cause__ = error
     return known
 
 
-def reason_in(topic: str, text: str) -> TailraceError | None:
-    """Return what the text of an error of Spark or Kafka says about a table; None if it is not known."""
-    raised = _RAISED.search(text)
-    if raised is not None:
-        return SinkError(
-            " ".join(raised[1].split())[:_SHOWN],
-            hint="change the value at the source, or the column of the target so that it takes the value",
-        )
-    denied = _DENIED.search(text)
-    if denied is not None and denied[2] and topic not in denied[2].split(", "):
-        return KafkaRequestError(
-            f"the records of topic {topic} cannot be applied: Kafka denies access to {denied[2]}",
-            hint="grant READ, WRITE and DESCRIBE on that topic to the user of this client",
-            cause=denied[1],
-        )
-    if denied is not None:
-        return KafkaRequestError(
-            f"Kafka denies reading topic {topic}",
-            hint="grant READ and DESCRIBE on the topic, and READ on the consumer group, to the user of this client",
-            cause=denied[1],
-        )
+def _reason(topic: str, error: BaseException) -> TailraceError | None:
+    """Return what the exceptions of an error say about a table; None if it is not known."""
+    for each in java_errors(error):
+        raised = _OWN.match(each.raised)
+        if raised is not None:
+            return SinkError(
+                " ".join(raised[0].split()),
+                hint="change the value at the source, or the column of the target so that it takes the value",
+            )
+        if each.is_any(*_DENIED):
+            return _denied(topic, each)
     return None
+
+
+def _denied(topic: str, error: JavaError) -> KafkaRequestError:
+    cause = error.classes[0].rpartition(".")[2]
+    others: list[str] = []
+    if error.is_any(_DENIED[0]):
+        others = sorted(map(str, error.exception.unauthorizedTopics()))
+    if others and topic not in others:
+        return KafkaRequestError(
+            f"the records of topic {topic} cannot be applied: Kafka denies access to {', '.join(others)}",
+            hint="grant READ, WRITE and DESCRIBE on that topic to the user of this client",
+            cause=cause,
+        )
+    return KafkaRequestError(
+        f"Kafka denies reading topic {topic}",
+        hint="grant READ and DESCRIBE on the topic, and READ on the consumer group, to the user of this client",
+        cause=cause,
+    )
 
 
 def _bad(record: BadRecord) -> BadRecordError:
@@ -134,14 +133,10 @@ def _bad(record: BadRecord) -> BadRecordError:
 
 
 def unknown_reason(topic: str, error: BaseException) -> SinkError:
-    """Return the error for one that is not known: it has the beginning of its text, and the log has all of it."""
-    text = str(error)
-    condition = _CONDITION.search(text)
-    cause = " ".join((condition[0] if condition else first_lines(text, 1)).split())[:_SHOWN]
+    """Return the error for one that is not known: it says what the error is, and the log has its text."""
     return SinkError(
-        f"the records of topic {topic} cannot be applied: {cause or type(error).__name__}",
+        f"the records of topic {topic} cannot be applied: {summary(error)}",
         hint="read the log above for the complete error, and remove its cause",
-        cause=first_lines(text),
     )
 
 

@@ -5,10 +5,9 @@ Nothing is done before something fails. Then the records are transformed again, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -17,14 +16,13 @@ from pyspark.sql import functions as fn
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer.errors import BadRecord, TransformError, concerns_all_tables
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.java_errors import summary
 from tailrace.spark_consumer.spark_line import silence_contexts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tailrace.spark_consumer.transform.table_transform import TableTransform
-
-_SENTENCE: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]\s*(.*?)\s*(?:SQLSTATE: \w+|$)", re.DOTALL)
 
 
 @contextmanager
@@ -62,7 +60,7 @@ def failing_record(records: DataFrame, transform: TableTransform, images: Images
             earlier = _failure(own.where(offset.between(start, middle - 1)), transform, images)
             start, end = (middle, end) if earlier is None else (start, middle)
             error = earlier or error
-        source, reason = transform.source, _sentence(error)
+        source, reason = transform.source, summary(error)
         found = TransformError(
             f"the transform of {source.database}.{source.table} fails for a record: topic {source.topic}, "
             f"partition {partition}, offset {start}: {reason}",
@@ -82,8 +80,3 @@ def _failure(records: DataFrame, transform: TableTransform, images: Images) -> E
             raise
         return error
     return None
-
-
-def _sentence(error: Exception) -> str:
-    found = _SENTENCE.search(str(error))
-    return re.sub(r"\s+", " ", found[1] if found else str(error).strip().splitlines()[0])

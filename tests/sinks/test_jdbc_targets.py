@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError
+from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, concerns_all_tables
 from tailrace.spark_consumer.sink.jdbc import JdbcSink
+from tailrace.spark_consumer.tables.reasons import known_reason
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
@@ -268,3 +270,25 @@ def test_server_that_is_down_ends_the_query(
         run.repeat()
 
         assert run.backend.rows(table.schema) == {1: row(1), 2: row(2)}
+
+
+@_ONE_DATABASE
+def test_the_reason_of_a_refused_row_names_the_column_and_no_value(spark: SparkSession, opened: Open) -> None:
+    """The words of a value decide nothing, also where the database quotes the row."""
+    run = opened("refused")
+    backend_of(run).create_schema()
+    backend_of(run).sql("CREATE TABLE {s}.refused (id BIGINT PRIMARY KEY, name TEXT CHECK (length(name) < 30), n INT)")
+    words = "OutOfMemoryError java.net.ConnectException"
+
+    for text, expected in (
+        ("OutOfMemoryError\0", "column name of shop.refused has the character U.0000"),
+        (words, "23514"),
+    ):
+        with pytest.raises(Exception, match=expected) as caught:
+            run.batch(run.table.change("c", None, {"id": 1, "name": text, "n": 1}, pos=100))
+        assert not concerns_all_tables(caught.value)
+        topic = run.table.schema.topic
+        reason = known_reason(spark, {}, topic, None, caught.value, same=True) or caught.value
+        assert isinstance(reason, SinkError)
+        assert re.search(expected, str(reason))
+        assert "OutOfMemoryError" not in str(reason)

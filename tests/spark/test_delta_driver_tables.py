@@ -208,7 +208,7 @@ def test_two_queries_write_one_table(spark: SparkSession, tmp_path: Path) -> Non
         table.append(changes(table, SCHEMA, [(1, "theirs", 5, False)]).rows.drop(DELETED_COLUMN), METADATA)
         with pytest.raises(SPARK_ERRORS) as caught:
             rewrite(transaction)
-        assert is_conflict(str(caught.value))
+        assert is_conflict(caught.value)
         ours.write((1, None, 6, True))
     ours.write((1, "ours", 7, False))
     assert ours.rows() == [(1, "ours")]

@@ -201,7 +201,7 @@ def test_a_concurrent_change_is_a_conflict(spark: SparkSession, tmp_path: Path) 
     with pytest.raises(SPARK_ERRORS) as caught:
         merge_small(transaction, batch)
 
-    assert is_conflict(str(caught.value))
+    assert is_conflict(caught.value)
     merge(table, batch)
     assert [row["name"] for row in table.rows().collect()] == ["b"]
 

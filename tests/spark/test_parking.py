@@ -153,11 +153,9 @@ def test_running_query_resumes_a_table_on_request(
 def test_lost_broker_or_session_is_not_the_error_of_a_table() -> None:
     assert concerns_all_tables(ControlTopicError("x"))
     assert concerns_all_tables(KafkaUnavailableError("x"))
-    assert concerns_all_tables(RuntimeError("Caused by: org.apache.kafka.common.errors.TimeoutException: 60000 ms"))
-    assert concerns_all_tables(RuntimeError("Cannot call methods on a stopped SparkContext."))
     assert concerns_all_tables(KeyboardInterrupt())
     assert not concerns_all_tables(SinkError("the key has changed"))
-    assert not concerns_all_tables(RuntimeError("[USER_RAISED_EXCEPTION] a record cannot be decoded"))
+    assert not concerns_all_tables(RuntimeError("Cannot call methods on a stopped SparkContext."))
 
 
 @pytest.mark.timeout(1800)
@@ -259,7 +257,8 @@ def test_record_that_a_transform_fails_for_is_named_and_can_be_skipped(
 
     with pytest.raises(TailraceError) as caught:
         consume(spark, given)
-    assert f"fails for a record: topic {table.schema.topic}, partition 0, offset 1: The value 'x'" in str(caught.value)
+    assert f"for a record: topic {table.schema.topic}, partition 0, offset 1: [CAST_INVALID_INPUT]" in str(caught.value)
+    assert "'x'" not in str(caught.value)
 
     consume(spark, {**given, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": letters})
     expected = {key: {"id": key, "name": str(key), "number": key} for key in (1, 4)}

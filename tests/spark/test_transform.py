@@ -378,10 +378,10 @@ def test_the_record_that_an_expression_fails_for_is_named(spark: SparkSession) -
         assert error is not None
         start, _, reason = error.message.partition(": ")
         assert start == "the transform of shop.orders fails for a record"
-        assert reason.startswith("topic p.shop.orders, partition 2, offset 917: The value 'twelve' of the type ")
+        assert reason.startswith("topic p.shop.orders, partition 2, offset 917: [CAST_INVALID_INPUT] (SQLSTATE ")
     other = failure({200: {"qty": 0}}, Images.UPSERT)
     assert other is not None
-    assert "partition 2, offset 1400: Division by zero" in other.message
+    assert "partition 2, offset 1400: [DIVIDE_BY_ZERO]" in other.message
     assert transform(spark, "id AS k, * EXCEPT (qty)").computes is False
 
 

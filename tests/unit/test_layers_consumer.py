@@ -17,8 +17,18 @@ LAYERS = (
     {"streams", "transform"},
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
-    {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "jvm", "monitor"}
-    | {"documents", "driver_path", "driver_plan", "local_rows", "metadata_fields", "small_data", "spark_line"},
+    {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "java_errors"}
+    | {
+        "jvm",
+        "monitor",
+        "documents",
+        "driver_path",
+        "driver_plan",
+        "local_rows",
+        "metadata_fields",
+        "small_data",
+        "spark_line",
+    },
 )
 """Modules and packages of each layer, the highest layer first."""
 
@@ -26,6 +36,7 @@ WITHIN_A_LAYER = {
     ("cli", "app"),
     ("jars", "artifacts"),
     *((name, "jvm") for name in ("driver_plan", "files", "local_rows")),
+    ("errors", "java_errors"),
     ("files", "errors"),
     *(("documents", name) for name in ("errors", "files")),
 }
