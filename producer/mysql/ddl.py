@@ -96,7 +96,7 @@ class _Statement:
         effect = DdlEffect(Change.ALTER, table, None, self._sql, actions.removes_rows, actions.adds_rows, columns)
         if actions.exchanged is not None:
             return effect, effect._replace(change=Change.EXCHANGE, table=actions.exchanged)
-        if actions.renamed is not None:
+        if actions.renamed is not None and actions.renamed != table:  # a table may get the name that it has
             return (effect._replace(change=Change.RENAME, table=actions.renamed, renamed_from=table),)
         return (effect,)
 

@@ -29,6 +29,7 @@ CASES: dict[str, list[tuple[Change, str, str | None, bool]]] = {
     "ALTER TABLE t RENAME INDEX a TO b": [(Change.ALTER, "here.t", None, False)],
     "ALTER TABLE t COMMENT 'x, RENAME TO y'": [(Change.ALTER, "here.t", None, False)],
     "ALTER TABLE t ADD COLUMN rename INT, ADD `drop` INT": [(Change.ALTER, "here.t", None, False)],
+    "ALTER TABLE t ADD COLUMN a INT, RENAME TO here.t": [(Change.ALTER, "here.t", None, False)],
     "ALTER TABLE t DROP PARTITION p0": [(Change.ALTER, "here.t", None, True)],
     "ALTER TABLE t TRUNCATE PARTITION ALL": [(Change.ALTER, "here.t", None, True)],
     "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u": [
