@@ -89,9 +89,17 @@ class NewTables:
             self._come_back(tracked, at)
 
     def _come_back(self, tracked: TrackedTable, at: Offset) -> None:
-        """A table that the stream has not ceased to track has its name from ``at`` on: it is perhaps another one."""
-        if tracked.mode not in _PLANNED_LATER:
-            former_tables.enter(self._context, tracked.id, at)
+        """A table that the stream has not ceased to track has its name from ``at`` on: it is perhaps another one.
+
+        The splits of its initial snapshot may have read the new table when the log was not at ``at`` yet: readers take
+        such rows for those of the former one, and the changes that the rows contain are skipped. So it is read again.
+        """
+        if tracked.mode in _PLANNED_LATER:
+            return
+        is_another = str(tracked.id) in self._registry.former
+        former_tables.enter(self._context, tracked.id, at)
+        if is_another and tracked.mode is TableMode.SNAPSHOT:
+            self._listener.request_reading(tracked.id)
 
     def on_dropped(self, table: TableId) -> None:
         """The binlog has the end of a table."""

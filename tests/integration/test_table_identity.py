@@ -62,6 +62,7 @@ CASES: Final = {
     ),
     "excluded and included again": (NONE, NONE, ("DELETE FROM t",), (LAST,)),
     "database dropped": (("DROP DATABASE t",), ("CREATE DATABASE t", CREATE_IN_T, "INSERT INTO t.t VALUES (3, 3)")),
+    "renamed to itself": (("ALTER TABLE t RENAME TO t", LAST),),
     "never created again": (NONE, ("DROP TABLE t",)),
 }
 """Statements while the capture runs, while it is down, while it runs again, and so on; t is the table of the case."""
@@ -107,6 +108,7 @@ def test_rows_of_the_former_table_go(
 
     found = {case: _rows(kafka_broker, prefix, table) for case, table in tables.items()}
     expected = {**{case: {3: 3} for case in CASES}, "never created again": {1: 1, 2: 2}}
+    expected["renamed to itself"] = {1: 1, 2: 2, 3: 3}  # the same table
     if mode == "no_data":  # the state does not have the tables that are not read, so it does not miss one
         expected["excluded and included again"] |= {1: 1, 2: 2}
     assert found == expected
@@ -115,26 +117,33 @@ def test_rows_of_the_former_table_go(
     database.execute(f"DROP DATABASE {name}_t")
 
 
-def test_table_is_recreated_while_an_incremental_snapshot_reads_it(
-    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+@pytest.mark.parametrize("incremental", [True, False])
+def test_table_is_recreated_while_a_snapshot_reads_it(
+    incremental: bool, mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """The readers never find it missing; what they have written of the former table must go."""
+    """The readers never find it missing; what they have written of the former table must go, and no row of the new one.
+
+    The statements run when the split has its place in the log, and has not read: its rows are those of the new table.
+    """
     fill(database, "t")
 
     def recreate() -> None:
         for statement in ("DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(50))"):
             database.execute(statement)
-        database.execute("INSERT INTO t VALUES (7, 'new'), (1000, 'new')")
+        database.execute("INSERT INTO t VALUES (7, 'new'), (70, 'new'), (1000, 'new')")
 
-    hook = SplitHook("t", recreate)
+    hook = SplitHook("t", recreate, incremental=incremental)
     settings = settings_of(mysql_server, kafka_broker, prefix, database, snapshot_max_threads=1)
     with CaptureThread(settings, SnapshotHooks(before_low=hook)) as capture:
         capture.wait_snapshot()
-        request_snapshot(kafka_broker, prefix, database, "t")
-        eventually(lambda: hook.done and signal_completed(kafka_broker, prefix), "incremental snapshot")
+        if incremental:
+            request_snapshot(kafka_broker, prefix, database, "t")
+            eventually(lambda: hook.done and signal_completed(kafka_broker, prefix), "incremental snapshot")
         capture.wait_position(mysql_server)
+        _await_no_requests(kafka_broker, prefix)
     rows = consumer_rows(kafka_broker, prefix, f"{database.name}.t").values()
-    assert {row["id"]: row["v"] for row in rows} == source_rows(database, "t") == {7: "new", 1000: "new"}
+    found = {row["id"]: row["v"] for row in rows}
+    assert found == source_rows(database, "t") == {7: "new", 70: "new", 1000: "new"}
 
 
 def _of(statement: str, table: str) -> str:

@@ -64,16 +64,16 @@ def request_snapshot(broker: KafkaBroker, prefix: str, database: Database, *tabl
 
 
 class SplitHook:
-    """Acts once, in the window of one incremental split."""
+    """Acts once, in the window of one split."""
 
-    def __init__(self, table: str, act: Callable[[], None], number: int = AT) -> None:
-        self._table, self._number, self._act = table, number, act
+    def __init__(self, table: str, act: Callable[[], None], number: int = AT, *, incremental: bool = True) -> None:
+        self._split, self._act = (incremental, table, number), act
         self._lock = threading.Lock()
         self.done = False
 
     def __call__(self, split: Split) -> None:
         with self._lock:
-            if not split.incremental or (split.table.table, split.number) != (self._table, self._number) or self.done:
+            if (split.incremental, split.table.table, split.number) != self._split or self.done:
                 return
             self.done = True
         self._act()
