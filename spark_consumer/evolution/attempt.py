@@ -70,13 +70,21 @@ class Attempt:
         *,
         can_widen: Callable[[tp.DataType, tp.DataType], bool],
         mark: str,
+        follows_case: bool = True,
     ) -> tuple[Plan, int]:
         """Return the plan of the attempt and the number of the first step that is left.
 
         ``columns`` are those that the target has now; the other arguments are those of ``make_plan``.
         """
         plan = make_plan(
-            self.stored, self.wanted, names, alterations, policy=self.policy, can_widen=can_widen, mark=mark
+            self.stored,
+            self.wanted,
+            names,
+            alterations,
+            policy=self.policy,
+            can_widen=can_widen,
+            mark=mark,
+            follows_case=follows_case,
         )
         made = self.step < len(plan.steps) and is_made(plan.steps[self.step], columns)
         left = self.step + made

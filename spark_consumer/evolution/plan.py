@@ -72,6 +72,11 @@ class TypeChange:
     wider: tp.DataType | None
     """The type that represents both; None if there is none."""
 
+    @property
+    def needs_reload(self) -> bool:
+        """Whether rows of both types cannot be in one table: also an empty one cannot be loaded from the topic."""
+        return self.wider is None and not can_check(self.stored, self.now)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -127,19 +132,21 @@ def make_plan(
     policy: EvolutionPolicy,
     can_widen: Callable[[tp.DataType, tp.DataType], bool],
     mark: str = "",
+    follows_case: bool = True,
 ) -> Plan:
     """Return the plan for a target with the columns ``stored`` and a source with the columns ``wanted``.
 
     ``names`` are those after the last plan, ``alterations`` the statements since then, in order. A plan that was
     carried out in part can be made again. ``can_widen``: whether the target can widen a type to another one. ``mark``:
-    that of the last plan, if it is stored.
+    that of the last plan, if it is stored. ``follows_case``: whether a column can get its own name in other letters; if
+    not, it keeps the spelling that it has.
     """
     alterations = list(alterations)
     marks = read_marks(mark, alterations)
 
     def planned(columns: Mapping[str, tp.DataType], marks: Sequence[Mark]) -> _Planner | None:
         """Return what is planned; None if the columns are not those that follow from the marks."""
-        planner, made = _Planner(columns, wanted, names, policy), deque(marks)
+        planner, made = _Planner(columns, wanted, names, policy, follows_case=follows_case), deque(marks)
         if made:
             planner.begin_with(made[0])
         for alteration in alterations:
@@ -181,7 +188,10 @@ class _Planner:
         wanted: Mapping[str, tp.DataType],
         names: SourceNames,
         policy: EvolutionPolicy,
+        *,
+        follows_case: bool,
     ) -> None:
+        self._follows_case = follows_case
         self._wanted = {name.lower(): (name, wanted[name]) for name in wanted}
         self._stored = {name.lower(): (name, stored[name]) for name in stored}
         self._source = {name.lower() for name in names.columns}
@@ -293,6 +303,8 @@ class _Planner:
             return
         if old not in self._stored:
             return  # an earlier attempt renamed it
+        if name == old and (action is Action.IGNORE or not self._follows_case):
+            return
         shown, kind = self._stored[old]
         direct = action in _AS_THE_SOURCE
         if action is Action.IGNORE:

@@ -51,6 +51,7 @@ from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_co
 from tailrace.spark_consumer.sink.target_table import key_text, require_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
+from tailrace.spark_consumer.source.kafka import reload_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -247,8 +248,7 @@ class JdbcSink:
         if owner.key_columns != key_text(schema):
             raise SinkError(
                 f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
-                hint="drop or rename the target table, start the producer with another topic.prefix and the consumer "
-                "with an empty checkpoint",
+                hint=reload_remedy("drop or rename the target table"),
                 stored=owner.key_columns,
                 now=key_text(schema),
             )

@@ -38,6 +38,7 @@ from tailrace.spark_consumer.sink.jdbc_dialect import Role
 from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable, require_table
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value
+from tailrace.spark_consumer.source.kafka import reload_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,7 +140,9 @@ class _Evolution:
             raise SinkError(
                 f"the type of column {change.column} of {self._name} has changed, and the type that the target has "
                 "does not represent its values",
-                hint="run the statement in the target, after a check of what it does to the rows there; or drop the "
+                hint=reload_remedy("drop the target table")
+                if change.needs_reload
+                else "run the statement in the target, after a check of what it does to the rows there; or drop the "
                 "target table and start with an empty checkpoint; or set schema.change.behavior=try_evolve to convert "
                 "the values that fit",
                 stored=self._declared(change.column),

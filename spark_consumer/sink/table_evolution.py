@@ -38,6 +38,7 @@ from tailrace.spark_consumer.sink.table_properties import ALTERING, KEY, LAST_AL
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, key_text
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.source.kafka import reload_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -80,10 +81,12 @@ def evolve(
         attempt = Attempt.from_json(begun)
         made_for = attempt.alterations(since)
         if made_for:
-            plan, left = attempt.plan(names, made_for, stored, can_widen=table.can_widen, mark=mark)
+            plan, left = attempt.plan(names, made_for, stored, can_widen=table.can_widen, mark=mark, follows_case=False)
             _Evolution(table, schema, plan, made_for).apply(attempt, left)
             return evolve(table, schema, alterations, policy, layout)
-    plan = make_plan(stored, wanted, names, since, policy=policy, can_widen=table.can_widen, mark=mark)
+    plan = make_plan(
+        stored, wanted, names, since, policy=policy, can_widen=table.can_widen, mark=mark, follows_case=False
+    )
     evolution = _Evolution(table, schema, plan, since)
     evolution.check(policy)
     evolution.apply(Attempt.of(plan, since, stored, wanted, policy))
@@ -142,7 +145,9 @@ class _Evolution:
             raise SinkError(
                 f"the type of column {change.column} of {self._name} has changed, "
                 f"and {self._table.format} cannot change the type of the column",
-                hint=f"move the {self._table.format} table away and start with an empty checkpoint to load the table "
+                hint=reload_remedy(f"move the {self._table.format} table away")
+                if change.needs_reload
+                else f"move the {self._table.format} table away and start with an empty checkpoint to load the table "
                 "again, or set schema.change.behavior=try_evolve to convert the values that fit",
                 stored=change.stored.simpleString(),
                 now=change.now.simpleString(),
@@ -273,8 +278,7 @@ def _require_same_key(table: TargetTable, schema: TableSchema) -> None:
     if stored is not None and stored != key_text(schema):
         raise SinkError(
             f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
-            hint=f"move the {table.format} table away, start the producer with another topic.prefix and the consumer "
-            "with an empty checkpoint",
+            hint=reload_remedy(f"move the {table.format} table away"),
             stored=stored,
             now=key_text(schema),
         )

@@ -55,6 +55,7 @@ from tailrace.spark_consumer.sink.ledger import ENTRY as LEDGER_ENTRY
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shared_target import ALONE, require_owner
+from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.literal_rows import literal_rows
 from tailrace.spark_consumer.source.sequence import sequence_literal
 
@@ -168,8 +169,7 @@ class UpsertKafkaSink:
             raise SinkError(
                 f"the key of {schema.database}.{schema.table} has changed: topic {target} would keep the records of "
                 "the former key",
-                hint=f"delete topic {target}, start the producer with another topic.prefix and the consumer with an "
-                "empty checkpoint",
+                hint=reload_remedy(f"delete topic {target}"),
                 stored=", ".join(found.key or ()),
                 now=", ".join(schema.key),
             )

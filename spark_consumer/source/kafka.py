@@ -26,6 +26,18 @@ READ_COMMITTED: Final = "read_committed"
 NEW_TOPIC_REMEDY: Final = "move the target table away: the next attempt loads it from the new topic"
 """What to do about a topic that was deleted and created again."""
 
+
+def reload_remedy(target: str = "move the target table away") -> str:
+    """Return how one table is loaded again, and no other, if its rows before and after a change do not fit together.
+
+    Its topic has both kinds of rows, so another target or checkpoint does not help. ``target``: what makes it empty.
+    """
+    return (
+        f"stop the producer, delete the topic of the table, {target}, and start the producer with "
+        "tailrace.missing.topic.handling.mode=snapshot, which reads this table again"
+    )
+
+
 CLIENT_DEFAULTS: Final[Mapping[str, str]] = {
     # The last offset of a batch is usually a transaction marker, which no poll returns: a long wait is useless.
     "kafka.fetch.max.wait.ms": "50",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import types as tp
 
@@ -12,15 +12,12 @@ from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.alteration import Alteration, field_of
 from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer.source.common_type import can_check, common_type
+from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.lineage import lineages
 from tailrace.spark_consumer.source.types import decimal_schema, field_type
 
 if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
-
-_RELOAD: Final = (
-    "move the target table away, start the producer with another topic.prefix and the consumer with an empty checkpoint"
-)
 
 
 def merge_schemas(schemas: Sequence[TableSchema], alterations: Sequence[Alteration] = ()) -> TableSchema:
@@ -37,7 +34,7 @@ def merge_schemas(schemas: Sequence[TableSchema], alterations: Sequence[Alterati
         if schema.key != latest.key:
             raise SchemaError(
                 f"the key of {latest.database}.{latest.table} changed, so rows before and after it cannot be matched",
-                hint=_RELOAD,
+                hint=reload_remedy(),
                 topic=latest.topic,
                 key_before=", ".join(schema.key) or "none",
                 key=", ".join(latest.key) or "none",
@@ -81,7 +78,7 @@ def _wider(merged: ConnectField, older: ConnectField, schema: TableSchema) -> Co
         raise SchemaError(
             f"column {merged.name} of {schema.database}.{schema.table} changed its type, "
             "and the values before the change have no representation in the type after it",
-            hint=_RELOAD,
+            hint=reload_remedy(),
             topic=schema.topic,
             before=before.simpleString(),
             after=now.simpleString(),

@@ -362,3 +362,21 @@ def test_lists_of_changes(include: str, exclude: str, kind: ChangeKind, applied:
     policy = EvolutionPolicy("evolve", frozenset({include} - {""}), frozenset({exclude} - {""}))
 
     assert (policy.action(kind) is Action.APPLY) == applied
+
+
+@pytest.mark.parametrize("behavior", ["evolve", "lenient", "ignore"])
+@pytest.mark.parametrize("follows_case", [False, True])
+def test_a_rename_in_other_letters_keeps_the_column(behavior: Behavior, follows_case: bool) -> None:
+    """A format that compares names without case refuses it, and its readers need none."""
+    found = make_plan(
+        STORED,
+        {"id": LONG, "A": INT, "b": INT},
+        NAMES,
+        [at(1, rename("a", "A"))],
+        policy=EvolutionPolicy(behavior),
+        can_widen=DeltaTable.can_widen,
+        follows_case=follows_case,
+    )
+
+    assert steps(found) == ([("rename", "a", "A")] if follows_case and behavior != "ignore" else [])
+    assert (found.names.ignored, found.names.kept, found.fills) == ((), (), {})
