@@ -1,8 +1,8 @@
 """The HTTP endpoints of a process: /status, /metrics, /livez, /readyz.
 
 Tornado serves them on one thread: a connection costs no thread, and a request must be complete ``REQUEST_TIMEOUT_S``
-after its connection is open. So slow clients keep nobody out. Probes are answered on that thread; /status and /metrics,
-which take longer with many tables, on others.
+after its connection is open, and its response taken in the same time. So slow clients keep nobody out. Probes are
+answered on that thread; /status and /metrics, which take longer with many tables, on others.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
@@ -24,7 +25,10 @@ from tornado.web import Application, RequestHandler
 from tailrace.runtime.errors import ConfigError
 
 REQUEST_TIMEOUT_S: Final = 10.0
-"""A client whose request is not complete so long after it connected, or after its last response, is disconnected."""
+"""A client whose request is not complete so long after it connected, or after its last response, is disconnected.
+
+So is one that has not taken a response so long after it was written.
+"""
 
 _MAX_REQUEST: Final = 16 << 10
 """Bytes of the head of a request, and of its body, which no endpoint reads."""
@@ -95,7 +99,7 @@ class HttpServer:
             raise ConfigError([problem]) from None
         self.port = int(self._sockets[0].getsockname()[1])
         local = all(ipaddress.ip_address(each.getsockname()[0]).is_loopback for each in self._sockets)
-        arguments = {"endpoints": endpoints, "any_host": not local}
+        arguments = {"endpoints": endpoints, "any_host": not local, "timeout_s": request_timeout_s}
         self._application = Application([(".*", _Handler, arguments)], log_function=lambda _handler: None)
         self._request_timeout_s = request_timeout_s
         self._loop = asyncio.new_event_loop()
@@ -137,26 +141,32 @@ class HttpServer:
 class _Handler(RequestHandler):
     """Answers GET and HEAD requests."""
 
-    def initialize(self, endpoints: Endpoints, *, any_host: bool) -> None:
+    def initialize(self, endpoints: Endpoints, *, any_host: bool, timeout_s: float) -> None:
         """Tornado calls this for each request."""
+        self._timeout_s = timeout_s
         self._endpoints = endpoints
         self._any_host = any_host
 
     async def get(self) -> None:
         """Answer one request; Tornado leaves out the body of a response to HEAD."""
         if not (self._any_host or _is_local(self.request.host_name)):
-            self._send(_FOREIGN)
+            await self._send(_FOREIGN)
         elif self.request.path in {"/status", "/metrics"}:
-            self._send(await asyncio.to_thread(self._endpoints.response, self.request.path))
+            await self._send(await asyncio.to_thread(self._endpoints.response, self.request.path))
         else:
-            self._send(self._endpoints.response(self.request.path))
+            await self._send(self._endpoints.response(self.request.path))
 
     head = get
 
-    def _send(self, response: Response) -> None:
+    async def _send(self, response: Response) -> None:
         self.set_status(response.status)
         self.set_header("Content-Type", response.content_type)
-        self.finish(response.body)
+        connection = self.request.connection
+        assert isinstance(connection, HTTP1Connection), "no other protocol is served"
+        written = self.finish(response.body)
+        # Tornado has no deadline for this: it would keep the body for as long as the client is connected.
+        if not (await asyncio.wait([written], timeout=self._timeout_s))[0]:
+            connection.stream.close()
 
     def compute_etag(self) -> None:
         """Return no ETag: nobody caches these answers."""

@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from http.client import HTTPConnection
 
 import pytest
@@ -82,9 +83,9 @@ def test_probes(path: str, good: bool, response: tuple[int, bytes]) -> None:
     assert (found.status, found.body) == response
 
 
-def _server(request_timeout_s: float = 10.0) -> HttpServer:
+def _server(request_timeout_s: float = 10.0, found: Endpoints | None = None) -> HttpServer:
     return HttpServer(
-        endpoints(), address="127.0.0.1", port=0, port_property="port", request_timeout_s=request_timeout_s
+        found or endpoints(), address="127.0.0.1", port=0, port_property="port", request_timeout_s=request_timeout_s
     )
 
 
@@ -118,6 +119,20 @@ def test_slow_clients_keep_nobody_out_and_are_disconnected() -> None:
                 return
             time.sleep(0.1)
     raise AssertionError(f"only {len(ended)} of {len(slow)} slow clients were disconnected")
+
+
+def test_client_that_does_not_read_is_disconnected() -> None:
+    size = 64 << 20  # above what the kernel keeps for both ends
+    large = replace(endpoints(), status=lambda: {"large": "x" * size})
+    with _server(request_timeout_s=0.5, found=large) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+            client.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            time.sleep(3)  # the client is slow
+            received = 0
+            with suppress(ConnectionError):
+                while found := client.recv(1 << 20):
+                    received += len(found)
+        assert received < size
 
 
 @pytest.mark.parametrize(
