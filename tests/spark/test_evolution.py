@@ -378,5 +378,5 @@ def test_a_rename_in_other_letters_keeps_the_column(behavior: Behavior, follows_
         follows_case=follows_case,
     )
 
-    assert steps(found) == ([("rename", "a", "A")] if follows_case and behavior != "ignore" else [])
+    assert steps(found) == ([("rename.column", "a", "A")] if follows_case and behavior != "ignore" else [])
     assert (found.names.ignored, found.names.kept, found.fills) == ((), (), {})
