@@ -101,6 +101,8 @@ class _Opened:
     pool: TablePool
     background: TablePool
     """For tables that are taken up again."""
+    upkeep: SparkSession
+    """The session for the upkeep of tables."""
 
     @property
     def common(self) -> TableServices:
@@ -251,6 +253,10 @@ class Pipeline:
             self._parked.release(chunks)
         return True
 
+    def tend(self) -> bool:
+        """Tend one table that is due; return whether there was one. Called as ``catch_up``, after it."""
+        return self._opened is not None and self._sinks.tend(self._opened.upkeep)
+
     def _find_new_topics(self, spark: SparkSession, ends: Offsets) -> None:
         """Find topics of tables with a position that were deleted and created again; ``ends``: of a planned batch."""
         self._ids.refresh(spark, self._parked.topics())
@@ -320,7 +326,7 @@ class Pipeline:
         fields = {sink.name: sink.plugin.fields(sink.options) for sink in self._sinks.router.sinks}
         opened = self._sinks.open(spark, context).items()
         by_sink = {name: services(sink=sink, fields=fields[name]) for name, sink in opened}
-        return _Opened(by_sink, TablePool(spark, settings.table_threads), TablePool(spark, 1))
+        return _Opened(by_sink, TablePool(spark, settings.table_threads), TablePool(spark, 1), clone_session(spark))
 
     def _new_transforms(self, spark: SparkSession) -> Transforms:
         return Transforms(spark, self._settings.rules, self._schemas, self._sinks.router)

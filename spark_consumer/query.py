@@ -106,14 +106,14 @@ class RunningQuery:
             raise as_tailrace_error(self._error or error) from error
 
     def _finish_available(self) -> None:
-        """Read the backlog of the tables that were taken up again; raise if tables are parked."""
+        """Read the backlog of the tables that were taken up again, and tend tables; raise if tables are parked."""
         while self._catch_up():
             pass
         self._pipeline.require_none_parked()
 
     def _catch_up(self) -> bool:
         try:
-            return self._pipeline.catch_up(self._spark)
+            return self._pipeline.catch_up(self._spark) or self._pipeline.tend()
         except Exception as error:
             raise as_tailrace_error(error) from error
 

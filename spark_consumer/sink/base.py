@@ -167,6 +167,17 @@ class Sink(Protocol):
 
 
 @runtime_checkable
+class TendedSink(Protocol):
+    """A sink whose tables need background upkeep."""
+
+    def tend(self, spark: SparkSession) -> bool:
+        """Tend one table that is due; return whether there was one.
+
+        Called on a thread of its own between and during the batches, with a session that nothing else uses.
+        """
+
+
+@runtime_checkable
 class DriverSink(Protocol):
     """A sink that can write a few changes without a query of the records."""
 

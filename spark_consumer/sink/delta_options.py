@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailrace.runtime.config.section import supported
-from tailrace.runtime.config.value_types import TEXT, integer
+from tailrace.runtime.config.value_types import BOOLEAN, TEXT, integer
 from tailrace.spark_consumer.sink.table_names import TABLE_NAME
 from tailrace.spark_consumer.sink.table_options import TableOptions
 
@@ -33,8 +33,15 @@ class DeltaOptions(TableOptions):
         "sink.purge.percent",
         integer(0),
         default="20",
-        doc="Updates and deletes since the last purge, as a percentage of the rows of the table, from which OPTIMIZE "
+        doc="Rows that deletion vectors mark as deleted, as a percentage of the rows of the table, from which OPTIMIZE "
         "is followed by REORG TABLE … APPLY (PURGE): it rewrites the files that have deletion vectors. 0: never.",
+    )
+    vacuum: bool = supported(
+        "sink.vacuum",
+        BOOLEAN,
+        default="true",
+        doc="Whether the query runs VACUUM when a table is due for OPTIMIZE, at most once a day in a run. It removes "
+        "files that no version younger than the table property delta.deletedFileRetentionDuration (7 days) needs.",
     )
 
 

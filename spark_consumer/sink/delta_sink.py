@@ -56,7 +56,8 @@ class DeltaSink(TableSink[DeltaTable]):
                 "the Spark session has no Delta Lake extension",
                 hint="start the session with the settings that docs/consumer.md lists for the delta sink",
             )
-        super().__init__(spark, options, context, DeltaUpkeep(options.optimize_batches, options.purge_percent))
+        upkeep = DeltaUpkeep(options.optimize_batches, options.purge_percent, vacuum=options.vacuum)
+        super().__init__(spark, options, context, upkeep)
         self._location = partial(location, path=options.path, template=options.table)
         self._files = KnownFiles()
         self._rows = KnownRows()
@@ -134,7 +135,10 @@ class DeltaSink(TableSink[DeltaTable]):
         try:
             with self._alone(batch.schema) as table:
                 changes = self._driver_changes(table, batch, batch_id)
-                return changes is not None and self._rewrite(table, changes, batch.range)
+                if changes is None or not self._rewrite(table, changes, batch.range):
+                    return False
+                self._upkeep.after_batch(table)
+                return True
         except NotStagedError:
             raise
         except BaseException:

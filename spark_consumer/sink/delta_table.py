@@ -15,6 +15,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
 from tailrace.spark_consumer.sink.ledger import Ledger
@@ -194,9 +195,34 @@ class DeltaTable(TargetTable):
         return (self._has_whole_history or self._next.get("txnVersion") == "0") and self.has_no_files
 
     @property
+    def version(self) -> int:
+        """The version that Delta has in memory: the last one that this process has read or committed."""
+        return int(self._snapshot().version())
+
+    @property
+    def deleted_rows(self) -> int:
+        """How many rows the deletion vectors of that version mark as deleted."""
+        found = self._snapshot().numDeletedRecordsOpt()
+        return int(found.get()) if found.isDefined() else 0
+
+    def _snapshot(self) -> Any:
+        session: Any = self._spark._jsparkSession  # noqa: SLF001
+        if self._location.path is None:
+            log = java_class(self._spark, "io.delta.tables.DeltaTable").forName(session, self.sql_name).deltaLog()
+        else:
+            logs = java_class(self._spark, "org.apache.spark.sql.delta.DeltaLog")
+            log = logs.forTable(session, self._location.path)
+        return log.unsafeVolatileSnapshot()
+
+    @property
+    def file_count(self) -> int:
+        """The number of data files."""
+        return int(self._detail("numFiles"))
+
+    @property
     def has_no_files(self) -> bool:
         """Whether the table is empty: it has no data files."""
-        return bool(self._detail("numFiles") == 0)
+        return self.file_count == 0
 
     def require_format(self) -> None:
         """Raise SinkError if a table of that name exists that is not a Delta table."""

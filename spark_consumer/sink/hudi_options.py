@@ -42,6 +42,6 @@ class HudiOptions(TableOptions):
         "sink.optimize.batches",
         integer(0),
         default="100",
-        doc="After how many batches with changes of a table the query joins small files and sorts them (clustering). "
-        "0: never.",
+        doc="After how many batches with changes of a table the query joins small files and sorts them (clustering); "
+        "a start begins to count at a random number. 0: never.",
     )

@@ -36,7 +36,7 @@ class HudiSink(TableSink[HudiTable]):
                 "the Spark session has not the serializer that Hudi needs",
                 hint="start the session with the settings that docs/sinks.md lists for the hudi sink",
             )
-        super().__init__(spark, options, context, HudiUpkeep(options.optimize_batches, 0))
+        super().__init__(spark, options, context, HudiUpkeep(options.optimize_batches))
         self._root = options.path.rstrip("/")
 
     def _open_table(self, schema: TableSchema) -> HudiTable:

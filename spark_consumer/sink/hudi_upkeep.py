@@ -2,10 +2,14 @@
 
 Clustering joins the files that are small after all and sorts the rows by key, so that files have narrow ranges of keys.
 Its commit has no ledger; the ledgers of the commits before it count.
+
+Hudi does not number its commits: each start of the query begins to count at a random number.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from random import randrange
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,6 +26,19 @@ log = structlog.get_logger(__name__)
 
 class HudiUpkeep(Upkeep[HudiTable]):
     """Runs the procedure of Hudi that clusters a table."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__(batches)
+        self._first = randrange(1 << 16)  # so that short runs are due as often in the mean
+        self._written: Counter[str] = Counter()
+
+    def after_batch(self, table: HudiTable) -> None:
+        """Count a batch that changed a table."""
+        self._written[table.name] += 1
+        super().after_batch(table)
+
+    def _commits(self, table: HudiTable) -> int:
+        return self._first + self._written[table.name]
 
     def _tend(self, spark: SparkSession, table: HudiTable) -> None:
         order = literal(",".join(table.key))

@@ -112,6 +112,13 @@ class IcebergTable(TargetTable):
         return self._total("total-data-files") == 0
 
     @property
+    def commits(self) -> int:
+        """How many commits the table has, also those whose snapshots are removed; format version 1 has no number."""
+        loaded = self.load()
+        newest = loaded.currentSnapshot()
+        return 0 if newest is None else int(newest.sequenceNumber() or loaded.history().size())
+
+    @property
     def is_small(self) -> bool:
         """Whether it takes little time to read all files; the newest snapshot has their number and size."""
         return self._total("total-data-files") <= SMALL_FILES and self._total("total-files-size") <= SMALL_TABLE

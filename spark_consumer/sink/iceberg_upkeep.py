@@ -39,8 +39,12 @@ class IcebergUpkeep(Upkeep[IcebergTable]):
     """Rewrites data files and files of deleted positions, and removes snapshots."""
 
     def __init__(self, batches: int, rewrite_percent: int, *, expire: bool) -> None:
-        super().__init__(batches, rewrite_percent)
+        super().__init__(batches)
+        self._rewrite_percent = rewrite_percent
         self._expire = expire
+
+    def _commits(self, table: IcebergTable) -> int:
+        return table.commits
 
     def _tend(self, spark: SparkSession, table: IcebergTable) -> None:
         jvm: Any = spark._jvm  # noqa: SLF001 - only the Java library can give the commit a ledger
@@ -68,8 +72,8 @@ class IcebergUpkeep(Upkeep[IcebergTable]):
 
     def _options(self) -> dict[str, str]:
         options = {"target-file-size-bytes": str(_TARGET_SIZE)}
-        if self._purge_percent:
-            options["delete-ratio-threshold"] = str(min(1.0, self._purge_percent / 100))
+        if self._rewrite_percent:
+            options["delete-ratio-threshold"] = str(min(1.0, self._rewrite_percent / 100))
         return options
 
 

@@ -13,9 +13,11 @@ import structlog
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer.errors import UnreachableSinkError, is_unreachable
 from tailrace.spark_consumer.java_errors import summary
-from tailrace.spark_consumer.sink.base import Sink, TableBatch
+from tailrace.spark_consumer.sink.base import Sink, TableBatch, TendedSink
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tailrace.schemas.table import TableSchema
 
 log = structlog.get_logger(__name__)
@@ -61,6 +63,10 @@ class SharedQuerySink:
         """Write the records of a table."""
         with self._calls() as sink:
             sink.write_batch(batch, batch_id)
+
+    def tend(self, spark: SparkSession) -> bool:
+        """Tend one table of the sink that is due."""
+        return isinstance(self._sink, TendedSink) and self._sink.tend(spark)
 
     def close(self) -> None:
         """Close the sink if it is open."""

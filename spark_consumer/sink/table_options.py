@@ -48,5 +48,5 @@ class TableOptions(SchemaChangeOptions, ShapeOptions):
         "sink.optimize.batches",
         integer(0),
         default="100",
-        doc="After how many batches with changes of a table the query compacts its files. 0: never.",
+        doc="After how many commits of a table the query compacts its files, counted over all runs. 0: never.",
     )

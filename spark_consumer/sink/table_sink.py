@@ -78,7 +78,7 @@ class TableSink(ABC, Generic[Table]):
         self._evolved_for: dict[str, tuple[TableSchema, tuple[Alteration, ...]]] = {}
         """What the tables were prepared for, by topic."""
         self._locks: dict[str, threading.RLock] = {}
-        """By the name of a shared table."""
+        """By the name of a table."""
         self._empty: set[str] = set()
         """Topics whose tables were created by this sink and not written yet."""
 
@@ -113,6 +113,7 @@ class TableSink(ABC, Generic[Table]):
         self._layout(schema)
         if schema.topic not in self._ledgers and table.exists:
             self._ledgers[schema.topic] = self._read_ledger(table, schema.topic)
+            self._upkeep.opened(table)
         if schema.topic not in self._ledgers:
             return {}
         ledger, topic_id = self._ledgers[schema.topic], self._context.topic_id(schema.topic)
@@ -163,6 +164,7 @@ class TableSink(ABC, Generic[Table]):
             self._applied(table, schema)  # another shard may have created the table meanwhile
         if schema.topic not in self._ledgers:
             self._create(table, schema)
+            self._upkeep.opened(table)
             self._empty.add(schema.topic)
             self._ledgers[schema.topic] = Ledger(schema.topic)
         elif table.shard is not None and table.properties.get(TOPIC) == SEVERAL:
@@ -220,7 +222,6 @@ class TableSink(ABC, Generic[Table]):
         empty = batch.schema.topic in self._empty
         self._empty.discard(batch.schema.topic)
         load = self._open_load(table, batch)
-        rewritten = False
         if load is not None:
             self._load(table, batch, load, batch_id, empty=empty)
         else:
@@ -228,10 +229,8 @@ class TableSink(ABC, Generic[Table]):
             if empty:
                 self._append(table, batch, None, last)
             else:
-                rewritten = self._merge(table, batch, last, batch_id)
-        if not rewritten:
-            replaced = sum(stat.updates + stat.deletes for stat in batch.stats)
-            self._upkeep.after_batch(batch.records.sparkSession, table, replaced)
+                self._merge(table, batch, last, batch_id)
+        self._upkeep.after_batch(table)
 
     def _write_changelog(self, batch: TableBatch) -> None:
         """Write the rows of a changelog in one commit with the ledger."""
@@ -241,7 +240,6 @@ class TableSink(ABC, Generic[Table]):
         self.prepare_table(schema)
         table, layout, evolved = self._tables[schema.topic], self._layout(schema), self._evolved[schema.topic]
         write, known = batch.write, self._ledgers[schema.topic]
-        spark = batch.records.sparkSession
 
         def after(ledger: Ledger) -> Ledger:
             return ledger.written(query, write)
@@ -250,21 +248,18 @@ class TableSink(ABC, Generic[Table]):
             repeated = known is None or known.is_repeat(query, write)
             rows = history_rows(table, batch, evolved, layout, repeated=repeated)
             self._ledgers.advance(table, schema.topic, after, lambda ledger: table.append(rows, ledger.metadata))
-            changed = 0
         else:
-            changed = self._merge_versions(table, batch, after)
-        self._upkeep.after_batch(spark, table, changed)
+            self._merge_versions(table, batch, after)
+        self._upkeep.after_batch(table)
 
-    def _merge_versions(self, table: Table, batch: TableBatch, after: Callable[[Ledger], Ledger]) -> int:
-        """Return the number of rows that were changed."""
+    def _merge_versions(self, table: Table, batch: TableBatch, after: Callable[[Ledger], Ledger]) -> None:
         schema, layout = batch.schema, self._layout(batch.schema)
         spark, evolved = batch.records.sparkSession, self._evolved[schema.topic]
         within = keys_of_changelog(batch, table)
         # The rows come from the table itself: Spark cannot plan a MERGE of Iceberg whose source reads its target.
         source = changed_versions(table, batch, evolved, layout, within).localCheckpoint()
-        changed = source.count()
-        if not changed:
-            return 0
+        if source.isEmpty():
+            return
         source.createOrReplaceTempView(SOURCE)
         try:
             statement = merge_versions_statement(table.sql_name, schema, own_columns(schema, evolved, layout), within)
@@ -276,21 +271,25 @@ class TableSink(ABC, Generic[Table]):
             self._ledgers.advance(table, schema.topic, after, merge)
         finally:
             spark.catalog.dropTempView(SOURCE)
-        return changed
 
     def _layout(self, schema: TableSchema) -> Layout:
         return self._options.layout_of(schema.topic, self._context.prefix)
 
+    def tend(self, spark: SparkSession) -> bool:
+        """Tend one table that is due, while no batch writes it."""
+        return self._upkeep.tend(spark, self._lock)
+
     @contextmanager
     def _alone(self, schema: TableSchema) -> Iterator[Table]:
-        """Return the table of a topic; no other topic uses it during the block."""
+        """Return the table of a topic; no other topic, and no upkeep, uses it during the block."""
         table = self._table(schema)
-        if table.shard is None:
+        with self._lock(table.name):
+            if table.shard is not None:
+                table.refresh()
             yield table
-            return
-        with self._locks.setdefault(table.name, threading.RLock()):
-            table.refresh()
-            yield table
+
+    def _lock(self, name: str) -> threading.RLock:
+        return self._locks.setdefault(name, threading.RLock())
 
     def _table(self, schema: TableSchema) -> Table:
         if schema.topic not in self._tables:
@@ -408,11 +407,11 @@ class TableSink(ABC, Generic[Table]):
         """Merge changes without the MERGE statement if that is possible; otherwise nothing is done."""
         return Merged.NOT
 
-    def _merge(self, table: Table, batch: TableBatch, last: DataFrame, batch_id: int) -> bool:
-        """Merge the last change of each key; return whether all rows of the table were written again."""
+    def _merge(self, table: Table, batch: TableBatch, last: DataFrame, batch_id: int) -> None:
+        """Merge the last change of each key."""
         ledger, found = self._known(batch)
         if is_applied(ledger.merge, found):
-            return False
+            return
         schema, evolved = batch.schema, self._evolved[batch.schema.topic]
         layout = self._layout(schema)
         own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
@@ -427,10 +426,8 @@ class TableSink(ABC, Generic[Table]):
         def after(before: Ledger) -> Ledger:
             return before.appended(found).merged(found)
 
-        merged = self._merge_directly(table, changes, after)
-        if merged is Merged.NOT:
+        if self._merge_directly(table, changes, after) is Merged.NOT:
             self._merge_by_statement(table, changes, after, small)
-        return merged is Merged.TABLE
 
     def _merge_by_statement(
         self, table: Table, changes: RowChanges, after: Callable[[Ledger], Ledger], small: Callable[[], bool]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.assignments import Assignments
-from tailrace.spark_consumer.sink.base import Sink, SinkContext
+from tailrace.spark_consumer.sink.base import Sink, SinkContext, TendedSink
 from tailrace.spark_consumer.sink.routing import QuerySink, SinkRouter
 from tailrace.spark_consumer.sink.shared_query import SharedQuerySink
 
@@ -64,6 +64,10 @@ class TableSinks:
             return self.router.images(topic) is Images.CHANGELOG
         except SinkError:  # it has no sink
             return False
+
+    def tend(self, spark: SparkSession) -> bool:
+        """Tend one table that is due; return whether there was one."""
+        return any(isinstance(sink, TendedSink) and sink.tend(spark) for sink in list(self._opened.values()))
 
     def retry(self) -> None:
         """Call engines that could not be reached again at once. A signal handler may call it."""

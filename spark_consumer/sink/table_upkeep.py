@@ -1,11 +1,17 @@
-"""Upkeep of tables by the query that writes them, between two batches of a table: no conflict with itself."""
+"""Upkeep of tables by the query that writes them: in the background, and never during a write of the same table.
+
+A table is due when the number of its commits passes a multiple of ``sink.optimize.batches``, moved by a hash of its
+name. The table itself has that number. So short runs and restarts tend their tables as often as one long run, and
+tables that change in the same batches are due in different ones.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from zlib import crc32
 
 import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -29,29 +35,50 @@ log = structlog.get_logger(__name__)
 class Upkeep(ABC, Generic[Table]):
     """Compacts the files of tables; several threads may use it, each for its own tables."""
 
-    def __init__(self, batches: int, purge_percent: int) -> None:
-        """``batches``: after how many batches with changes of a table; 0: never.
-
-        ``purge_percent``: the share of replaced rows from which files with deleted rows are rewritten; 0: never.
-        """
+    def __init__(self, batches: int) -> None:
+        """``batches``: after how many commits a table is due; 0: never."""
         self._batches = batches
-        self._purge_percent = purge_percent
-        self._written: Counter[str] = Counter()
-        self._replaced: Counter[str] = Counter()
-        """Updates and deletes of each table since its last purge, or since the start of the query."""
+        self._rounds: dict[str, int] = {}
+        """By table: how many multiples its commits have passed."""
+        self._due: dict[str, Table] = {}
 
-    def after_batch(self, spark: SparkSession, table: Table, replaced: int) -> None:
-        """Count a batch of a table, and tend the table if it is due; a failure is left to the next time."""
-        self._written[table.name] += 1
-        self._replaced[table.name] += replaced
-        if not self._batches or self._written[table.name] < self._batches:
-            return
-        self._written[table.name] = 0
+    def opened(self, table: Table) -> None:
+        """Note the commits of a table when it is opened or created."""
+        if self._batches and table.name not in self._rounds:
+            self._rounds[table.name] = self._round(table)
+
+    def after_batch(self, table: Table) -> None:
+        """Note whether a table is due after a batch that changed it."""
+        if self._batches:
+            now = self._round(table)
+            if now > self._rounds.get(table.name, -1):
+                self._due[table.name] = table
+            self._rounds[table.name] = now
+
+    def tend(self, spark: SparkSession, alone: Callable[[str], AbstractContextManager[object]]) -> bool:
+        """Tend one table that is due; return whether there was one. A failure is left to the next time.
+
+        ``alone`` keeps the batches away from the table with a name. No batch may use the session at the same time.
+        """
         try:
-            self._tend(spark, table)
-        except SPARK_ERRORS as error:
+            name, table = self._due.popitem()
+        except KeyError:
+            return False
+        try:
+            with alone(name):
+                self._tend(spark, table)
+                self._rounds[name] = self._round(table)
+        except Exception as error:  # noqa: BLE001 - the rows are written, and no table waits for its upkeep
             cause = " ".join(str(error).splitlines()[:2])  # a failed task is named in the second line
-            log.warning("the table was not optimized; it is tried again later", table=table.name, cause=cause)
+            log.warning("the table was not optimized; it is tried again later", table=name, cause=cause)
+        return True
+
+    def _round(self, table: Table) -> int:
+        return (self._commits(table) + crc32(table.name.encode()) % self._batches) // self._batches
+
+    @abstractmethod
+    def _commits(self, table: Table) -> int:
+        """Return a number that grows with each commit, and outlives the process."""
 
     @abstractmethod
     def _tend(self, spark: SparkSession, table: Table) -> None:

@@ -154,6 +154,8 @@ class BatchRunner:
         with self.backend.capture():
             # The pipeline takes only the session from the records of the stream.
             self._pipeline(self._spark.range(0), self._number)
+        while self._pipeline.tend():
+            pass
 
     def _new_pipeline(self, cut: tuple[str, str] | None) -> Pipeline:
         def open_sink(spark: SparkSession, options: Section, context: SinkContext) -> Sink:

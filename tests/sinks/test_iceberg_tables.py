@@ -22,7 +22,7 @@ from tailrace.schemas.names import schemas_topic
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.base import SinkContext
+from tailrace.spark_consumer.sink.base import SinkContext, TendedSink
 from tailrace.spark_consumer.sink.iceberg_table import LEDGER, IcebergTable
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.sink.table_names import Location
@@ -359,6 +359,8 @@ def test_upkeep_joins_files_and_keeps_the_ledger(spark: SparkSession, tmp_path: 
     for number in range(7):
         keys = spark.range(50 * number, 50 * number + 100).repartition(1)
         sink.write_batch(table_batch(batch_of(keys, 1 + number), number), number)
+    assert isinstance(sink, TendedSink)
+    assert sink.tend(spark)
 
     files = spark.sql(f"SELECT content, record_count FROM {name}.files").collect()
     assert [(each["content"], each["record_count"]) for each in files] == [(0, 400)]
