@@ -45,8 +45,8 @@ from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOP
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Result, Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges, key_text
-from tailrace.spark_consumer.sink.versions import changed_versions, keys_of_changelog
-from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, with_settings
+from tailrace.spark_consumer.sink.versions import changed_versions, kept_rows, keys_of_changelog
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 
 if TYPE_CHECKING:
@@ -257,20 +257,23 @@ class TableSink(ABC, Generic[Table]):
         spark, evolved = batch.records.sparkSession, self._evolved[schema.topic]
         within = keys_of_changelog(batch, table)
         # The rows come from the table itself: Spark cannot plan a MERGE of Iceberg whose source reads its target.
-        source = changed_versions(table, batch, evolved, layout, within).localCheckpoint()
-        if source.isEmpty():
-            return
-        source.createOrReplaceTempView(SOURCE)
-        try:
-            statement = merge_versions_statement(table.sql_name, schema, own_columns(schema, evolved, layout), within)
+        small = batch.write is not None and batch.write.offsets <= SMALL_OFFSETS and table.is_small
+        changed = changed_versions(table, batch, evolved, layout, within)
+        with interpreted(spark, when=small), kept_rows(changed) as source:
+            if source.isEmpty():
+                return
+            source.createOrReplaceTempView(SOURCE)
+            try:
+                own = own_columns(schema, evolved, layout)
+                statement = merge_versions_statement(table.sql_name, schema, own, within)
 
-            def merge(ledger: Ledger) -> None:
-                with with_settings(spark, table.commit_settings(ledger.metadata)):
-                    spark.sql(statement)
+                def merge(ledger: Ledger) -> None:
+                    with with_settings(spark, table.commit_settings(ledger.metadata)):
+                        spark.sql(statement)
 
-            self._ledgers.advance(table, schema.topic, after, merge)
-        finally:
-            spark.catalog.dropTempView(SOURCE)
+                self._ledgers.advance(table, schema.topic, after, merge)
+            finally:
+                spark.catalog.dropTempView(SOURCE)
 
     def _layout(self, schema: TableSchema) -> Layout:
         return self._options.layout_of(schema.topic, self._context.prefix)

@@ -20,12 +20,15 @@ is left out if the table has something later of its key.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
+from pyspark.storagelevel import StorageLevel
 
 from tailrace.schemas.rowkind import Op, RowKind
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
@@ -38,9 +41,7 @@ from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.evolution.outcome import Evolved
@@ -75,6 +76,18 @@ def changed_versions(
     stored = table.rows().alias("t")
     stored = stored.where(within) if within else stored
     return columns.rows(versions(affected_versions(columns.stored(stored), events), events))
+
+
+@contextmanager
+def kept_rows(rows: DataFrame) -> Iterator[DataFrame]:
+    """Return rows without the plan that they come from: they are cached, and computed again where a cache is lost."""
+    spark, cached = rows.sparkSession, rows.persist(StorageLevel.MEMORY_AND_DISK_DESER)
+    session: Any = spark._jsparkSession  # noqa: SLF001
+    try:
+        computed = cached._jdf.queryExecution().toRdd()  # noqa: SLF001
+        yield DataFrame(session.internalCreateDataFrame(computed, cached._jdf.schema(), False), spark)  # noqa: SLF001
+    finally:
+        cached.unpersist()
 
 
 @dataclass(frozen=True, slots=True)

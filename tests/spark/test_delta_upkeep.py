@@ -1,15 +1,17 @@
-"""Upkeep of Delta tables: short runs, tables of one file and old files."""
+"""Upkeep of Delta tables: short runs, tables of one file, old files; and rows that survive a lost executor."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as fn
 from structlog.testing import capture_logs
 
+from tailrace.spark_consumer.sink.versions import kept_rows
 from tests.spark.test_delta_scale import SCHEMA, batch_of, files_of, opened, table_batch
 
 if TYPE_CHECKING:
@@ -59,6 +61,16 @@ def test_table_of_one_file_only_loses_its_old_files(spark: SparkSession, tmp_pat
     assert "OPTIMIZE" not in operations(spark, path)
     assert (len(list(path.glob("*.parquet"))) == 1) == (vacuum == "true")
     assert spark.read.format("delta").load(str(path)).count() == 3
+
+
+def test_rows_survive_a_lost_cache(spark: SparkSession) -> None:
+    """As when an executor is lost."""
+    with kept_rows(spark.range(100).select((fn.col("id") * 2).alias("n"))) as rows:
+        assert not rows.isEmpty()
+        context: Any = spark.sparkContext
+        for number in context._jsc.getPersistentRDDs():
+            context._jsc.sc().env().blockManager().master().removeRdd(number, True)
+        assert rows.agg(fn.sum("n")).collect()[0][0] == 9900
 
 
 @pytest.mark.timeout(1800)
