@@ -354,7 +354,8 @@ class TableSink(ABC, Generic[Table]):
         if empty:
             self._append(table, batch, rows, last_per_key(others) if has_others else None)
             return
-        if any(stat.split is not None for stat in batch.stats):
+        # Also without a row to append: a truncate event alone.
+        if any(stat.split is not None for stat in batch.stats) or not has_others:
             self._append(table, batch, rows, None, has_others)
         if has_others:
             self._merge(table, batch, last_per_key(others), batch_id)
