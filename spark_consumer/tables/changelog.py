@@ -22,7 +22,7 @@ from tailrace.spark_consumer.normalize.truncation import last_truncate, later, t
 from tailrace.spark_consumer.sink.base import TableBatch, Write
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
-from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
+from tailrace.spark_consumer.tables.snapshot import advance, check_beginning, check_start
 from tailrace.spark_consumer.transform.failing_record import failures_named
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ class ChangelogTable(TableWork):
         new: _Records | None,
         stats: Iterable[SplitStats],
     ) -> TableResult:
-        check_beginning(spark, self._services, self._topic, before, self._range)
+        if self._range is not None:
+            check_start(self._services, self._topic, before, self._range)
+            check_beginning(spark, self._services, self._topic, self._range)
         found_truncate = None if new is None else last_truncate(new.decoded, stats)
         created = self._services.ends.created(self._topic)
         with self._phase(spark, "state"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -104,20 +104,32 @@ def _accept_different(services: TableServices, topic: str, different: tuple[Spli
     log.warning("rows of a snapshot are not those that the producer wrote", topic=topic, splits=splits)
 
 
-def check_beginning(
-    spark: SparkSession, services: TableServices, topic: str, before: TableState, found: TopicRange | None
+def check_start(
+    services: TableServices, topic: str, before: TableState, found: TopicRange, applied: Collection[int] = ()
 ) -> None:
-    """Look for records that Kafka removed before a partition was read; called when the range has been read.
+    """Look for records that Kafka removed before the first batch of a query, which begins at numbers.
 
-    The first batch of a query begins at numbers, a topic or partition that is found later at the earliest offset: both
-    are 0 in a partition that is read whole. Raises IncompleteTopicError unless the configuration accepts that.
+    They are not missing in a partition that the target has ``applied``. Raises IncompleteTopicError as
+    ``check_beginning``.
     """
-    if found is None:
-        return
-    removed = {number: each.start for number, each in found.partitions.items() if before.step < 0 < each.start}
-    if unknown := [number for number, each in found.partitions.items() if each.start < 0]:
-        begins = services.beginning_offsets(spark, topic, unknown)
-        removed |= {number: offset for number, offset in begins.items() if offset > 0}
+    if before.step < 0:
+        begins = {number: each.start for number, each in found.partitions.items() if number not in applied}
+        _require_whole(services, topic, begins)
+
+
+def check_beginning(spark: SparkSession, services: TableServices, topic: str, found: TopicRange | None) -> None:
+    """Look for records that Kafka removed before a topic or partition was found; called when the range has been read.
+
+    Its range begins at the earliest offset, which is 0 in a partition that is read whole. Raises IncompleteTopicError
+    unless the configuration accepts that.
+    """
+    unknown = [number for number, each in found.partitions.items() if each.start < 0] if found else []
+    if unknown:
+        _require_whole(services, topic, services.beginning_offsets(spark, topic, unknown))
+
+
+def _require_whole(services: TableServices, topic: str, begins: Mapping[int, int]) -> None:
+    removed = {number: offset for number, offset in begins.items() if offset > 0}
     if not removed:
         return
     if not services.accept_incomplete:

@@ -22,7 +22,7 @@ from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRa
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
 from tailrace.spark_consumer.tables.behind import require_reached
 from tailrace.spark_consumer.tables.reasons import ends_too_early
-from tailrace.spark_consumer.tables.snapshot import advance, check_beginning
+from tailrace.spark_consumer.tables.snapshot import advance, check_beginning, check_start
 from tailrace.spark_consumer.transform.failing_record import failures_named
 
 if TYPE_CHECKING:
@@ -52,11 +52,13 @@ class UpsertTable(TableWork):
         if applied is not None:
             require_reached(self._range, applied, is_whole=before.step >= 0 and not self._services.accept_incomplete)
         applied = applied or {}
+        check_start(self._services, self._topic, before, self._range, applied)
         left = self._range.after(applied)
         if left != self._range:
             self._require_same_topic(spark, applied, before)
-            self._skip(spark)
             log.info("records skipped that the target has applied", topic=self.topic, batch=self._batch_id)
+        if left != self._range or (applied and before.step < 0):
+            self._skip(spark)
         if not left.partitions:
             before, _ = self._services.states.load(spark, self._topic, self._batch_id, None)
             return self._result(before)
@@ -226,7 +228,7 @@ class UpsertTable(TableWork):
         before, after = states.load(spark, self._topic, self._batch_id, self._range)
         if after is not None:
             return after, before
-        check_beginning(spark, self._services, self._topic, before, left)
+        check_beginning(spark, self._services, self._topic, left)
         step = advance(spark, self._services, self._topic, before, stats, read=self._ends)
         truncated = None if decoded is None else last_truncate(decoded, stats)
         state = replace(

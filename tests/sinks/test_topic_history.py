@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
+from tailrace.spark_consumer.errors import IncompleteTopicError
 from tailrace.spark_consumer.tables.parking import TablePosition
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import INTEGER, row
@@ -161,3 +162,28 @@ def test_splits_that_the_target_has_applied_are_not_reported_as_missing(
     assert set(backend.rows(table.schema)) == {1, 2, 3, 4}
     assert not [entry for entry in logs if entry["log_level"] in {"warning", "error"}]
     assert [entry["splits"] for entry in logs if entry["event"].startswith("splits are not compared")] == [1]
+
+
+def test_empty_checkpoint_begins_where_the_target_is(feed: Feed, backend: DeltaBackend, tmp_path: Path) -> None:
+    """Kafka has removed what the target has applied, and no more; then also records of another partition."""
+    table = feed.table(table_schema(feed.prefix, "t", INTEGER), partitions=2)
+    topic, table.partitions, table.last_split = table.schema.topic, 1, 0
+    first = BatchRunner(feed, table, backend, tmp_path / "first")
+    first.batch(table.snapshot(feed.prefix, 0, [row(1)], low=1, high=9), [table.end(feed.prefix, 0, high=9, rows=1)])
+    removed = int(first._end[topic]["0"])
+    remove_before(feed.broker, topic, 0, removed)
+
+    run = BatchRunner(feed, table, backend, tmp_path / "second")
+    with capture_logs() as logs:
+        run.batch(table.change("c", None, row(3), pos=300))
+
+    assert set(backend.rows(table.schema)) == {1, 3}
+    assert not [entry for entry in logs if entry["log_level"] in {"warning", "error"}]
+
+    feed.write(replace(each, partition=1) for each in table.change("c", None, row(4), pos=310))
+    remove_before(feed.broker, topic, 1, 1)
+    table.partitions = 2
+    other = BatchRunner(feed, table, backend, tmp_path / "third")
+    other.seek({0: removed, 1: 1})
+    with pytest.raises(IncompleteTopicError, match="has lost its beginning"):
+        other.batch(replace(each, partition=1) for each in table.change("c", None, row(5), pos=320))

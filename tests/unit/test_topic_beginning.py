@@ -17,17 +17,15 @@ from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.tables.base import TableServices
-from tailrace.spark_consumer.tables.snapshot import check_beginning
+from tailrace.spark_consumer.tables.snapshot import check_start
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
+    from collections.abc import Collection, Mapping
 
 TOPIC = "p.d.t"
 
 
-def check(starts: Mapping[int, int], *, batch: int = -1, accept: bool = False) -> None:
+def check(starts: Mapping[int, int], *, batch: int = -1, accept: bool = False, applied: Collection[int] = ()) -> None:
     """Check the first range of a topic."""
     services = TableServices(
         source={},
@@ -41,17 +39,18 @@ def check(starts: Mapping[int, int], *, batch: int = -1, accept: bool = False) -
         accept_incomplete=accept,
     )
     found = TopicRange(TOPIC, {partition: OffsetRange(start, 100) for partition, start in starts.items()})
-    check_beginning(cast("SparkSession", None), services, TOPIC, TableState(step=batch), found)
+    check_start(services, TOPIC, TableState(step=batch), found, applied)
 
 
 def test_topic_that_has_its_beginning_is_read() -> None:
     check({0: 0, 1: 0})
     check({0: 50}, batch=7)  # not the first batch
+    check({0: 50}, applied=[0])
 
 
 def test_topic_that_has_lost_its_beginning_is_an_error_unless_it_is_accepted() -> None:
     with pytest.raises(IncompleteTopicError, match="has lost its beginning") as caught:
-        check({0: 0, 1: 17})
+        check({0: 0, 1: 17, 2: 5}, applied=[2])
 
     assert caught.value.context["first_offsets"] == "partition 1: 17"
     assert "tailrace.incomplete.topic.handling.mode=warn" in caught.value.hint
