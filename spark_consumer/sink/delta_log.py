@@ -53,6 +53,14 @@ class Staged(NamedTuple):
     """The new files."""
 
 
+class Commit(NamedTuple):
+    """What the log tells of a commit."""
+
+    info: Mapping[str, Any]
+    numbers: Mapping[str, int]
+    """Of applications: those that the commit has."""
+
+
 class LogTransaction:
     """A transaction on the newest version of a table; given up if neither ``change`` nor ``replace`` is called."""
 
@@ -89,24 +97,30 @@ class LogTransaction:
         return found
 
     @property
-    def commits(self) -> Iterator[Mapping[str, Any]]:
-        """What the log tells of the commits, newest first, as far back as it has a file for each of them."""
+    def commits(self) -> Iterator[Commit]:
+        """The commits, newest first, as far back as the log has a file for each of them."""
         folder = str(self._log.logPath())
         for version in range(self.version, -1, -1):
             text = read_text(self._spark, f"{folder}/{version:020d}.json")
             if text is None:
                 return
-            actions = (json.loads(line) for line in text.splitlines() if '"commitInfo"' in line)
-            yield next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+            lines = (line for line in text.splitlines() if '"commitInfo"' in line or '"txn"' in line)
+            actions = [json.loads(line) for line in lines]
+            info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+            yield Commit(info, {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each})
 
-    def number_of(self, application: str) -> int:
+    def number_of(self, application: str, last: int | None) -> int:
         """Return the number of the next commit of an application: this one, which another one meanwhile conflicts with.
 
-        0: the table has none of it.
+        ``last``: the number of the newest one, -1: there is none. None: not known, and Delta reads the state of the
+        whole table, which takes some jobs after each commit.
         """
-        number = int(self._transaction.txnVersion(application)) + 1
-        self._application = application, number
-        return number
+        if last is None:
+            last = int(self._transaction.txnVersion(application))
+        else:
+            getattr(self._transaction.readTxn(), "$plus$eq")(application)
+        self._application = application, last + 1
+        return last + 1
 
     def is_within(self, files: int, size: int) -> bool:
         """Return whether the table has at most so many data files and bytes, and Delta has their list in memory."""

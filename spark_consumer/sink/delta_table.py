@@ -103,6 +103,8 @@ class DeltaTable(TargetTable):
         """The version that the ledger was read at, or that was committed, and the ledger."""
         self._next: Mapping[str, str] = {}
         """The options that make the next commit fail, or be left out, if another one is made before."""
+        self._number: int | None = None
+        """The number of the newest commit with a ledger at that version; -1: there is none, None: it is not known."""
         self._has_whole_history = False
         """Whether the commits were read back to the first one; only if none of them has a ledger."""
 
@@ -179,15 +181,19 @@ class DeltaTable(TargetTable):
         with one number Delta refuses the later one, or leaves it out.
         """
         application = f"{_APPLICATION}{topic if self.shard is None else SEVERAL}"
-        self._next = {"txnAppId": application, "txnVersion": str(transaction.number_of(application))}
         if self._read is None or self._read[0] != transaction.version:
-            self._read = transaction.version, Ledger.newest(topic, self._user_metadata(transaction))
+            self._number = None
+            self._read = transaction.version, Ledger.newest(topic, self._user_metadata(transaction, application))
+        number = transaction.number_of(application, self._number)
+        self._number = number - 1
+        self._next = {"txnAppId": application, "txnVersion": str(number)}
         return self._read[1]
 
     def note(self, transaction: LogTransaction, ledger: Ledger) -> None:
         """Keep in mind which ledger a transaction has committed."""
         if transaction.committed == transaction.version + 1:
-            self._read = transaction.committed, ledger
+            assert self._number is not None
+            self._read, self._number = (transaction.committed, ledger), self._number + 1
 
     @property
     def is_new(self) -> bool:
@@ -239,18 +245,23 @@ class DeltaTable(TargetTable):
     def _detail(self, column: str) -> Any:
         return self._spark.sql(f"DESCRIBE DETAIL {self.sql_name}").select(column).collect()[0][column]
 
-    def _user_metadata(self, transaction: LogTransaction) -> Iterator[str | None]:
+    def _user_metadata(self, transaction: LogTransaction, application: str = "") -> Iterator[str | None]:
         """Yield the user metadata of the commits, newest first, without those that a RESTORE has undone.
 
-        The log tells the last ones without a job, unless one of them is a RESTORE.
+        The log tells the last ones without a job, unless one of them is a RESTORE. The number of the newest commit of
+        an application is kept.
         """
         count = 0
         for commit in islice(transaction.commits, _RECENT_COMMITS):
-            if commit.get("operation") == _RESTORE:
+            if self._number is None:
+                self._number = commit.numbers.get(application)
+            if commit.info.get("operation") == _RESTORE:
                 break
-            yield commit.get("userMetadata")
+            yield commit.info.get("userMetadata")
             count += 1
         self._has_whole_history = count > transaction.version
+        if application and self._has_whole_history and self._number is None:
+            self._number = -1
         if not self._has_whole_history:
             yield from self._history()
 

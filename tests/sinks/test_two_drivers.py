@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace.runtime.errors import TailraceError
+from tailrace.spark_consumer.sink.delta_table import DeltaTable
+from tailrace.spark_consumer.sink.table_names import Location
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import SinkBackend, WithSettings
 from tests.sinks.conformance import INTEGER, row
@@ -17,6 +19,7 @@ from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_iceberg import IcebergBackend
 from tests.sinks.test_restored_targets import split
 from tests.spark.records import Feed, table_schema
+from tests.spark.running import count_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,3 +93,21 @@ def test_history_has_each_change_once(
     new.restart()
     new.batch()
     assert ids(target) == [1, 2]
+
+
+def test_number_of_a_commit_needs_no_job(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Delta would read the state of the table; the log has the number, also in a new process."""
+    feed = Feed(kafka_broker, prefix)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    run = BatchRunner(feed, table, DeltaBackend(spark, kafka_broker, tmp_path), tmp_path)
+    path = tmp_path / "tables" / "shop" / "t"
+    location = Location(f"delta.`{path}`", str(path))
+    for number in range(1, 4):
+        run.batch(table.change("c", None, row(number), pos=100 + number))
+        target, before = DeltaTable(spark, location), count_jobs(spark)
+        assert target.newest_ledger(table.schema.topic) is not None
+        assert target._next["txnVersion"] == str(number)
+        assert count_jobs(spark) == before
+    assert target.transaction(spark).number_of(f"tailrace/{table.schema.topic}", None) == 3
