@@ -104,7 +104,7 @@ class SnapshotSide(Side):
 
     # -- the coordinator ----------------------------------------------------------------------------------------------
 
-    def wait(self) -> None:
+    def wait(self, _table: TableId | None = None) -> None:
         """A reader commits its split."""
         self._commit(self._reading.pop(0))
 

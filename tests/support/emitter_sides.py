@@ -135,7 +135,7 @@ class Side:
     def end_splits(self) -> None:
         """There are no splits."""
 
-    def wait(self) -> None:
+    def wait(self, _table: TableId | None = None) -> None:
         """There is nothing to wait for."""
         raise AssertionError("a change is held")
 
