@@ -134,15 +134,6 @@ class SnapshotSession(SplitReader, Protocol):
     def describe_all(self, tables: Sequence[TableId]) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
         """Yield the definition of each table that exists, or the reason for which it cannot be captured."""
 
-    def bound_lock_waits(self) -> None:
-        """Let statements fail soon with TableLockedError where a table is locked."""
-
-    def require_unlocked(self, table: TableId) -> None:
-        """Raise TableLockedError if a table cannot be read now."""
-
-    def lock_holders(self, table: TableId) -> str:
-        """Return what locks a table, for people."""
-
     def exists(self, table: TableId) -> bool:
         """Return whether the source has a table of this name now."""
 

@@ -57,4 +57,4 @@ class SplitResults:
         if isinstance(message, SplitFinished):
             self._on_finished(message.result)
         self._messages.put(message)
-        return isinstance(message, SplitFailed) and message.missing is None and message.locked is None
+        return isinstance(message, SplitFailed) and message.missing is None

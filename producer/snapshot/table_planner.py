@@ -33,7 +33,6 @@ class TablePlanner:
         settings: SplitterSettings,
     ) -> None:
         """``tables`` reads the catalog over ``session``."""
-        session.bound_lock_waits()
         self._session = session
         self._stream_session = stream_session
         self._tables = tables
@@ -58,14 +57,6 @@ class TablePlanner:
     def stream_order(self, columns: tuple[KeyColumn, ...]) -> KeyOrdering:
         """Return the order of keys for the stream's thread."""
         return self._stream_session.key_ordering(columns)
-
-    def require_unlocked(self, table: TableId) -> None:
-        """Raise TableLockedError if a table cannot be read now."""
-        self._session.require_unlocked(table)
-
-    def lock_holders(self, table: TableId) -> str:
-        """Return what locks a table, for people."""
-        return self._session.lock_holders(table)
 
     def exists(self, table: TableId) -> bool:
         """Whether the source has the table now."""

@@ -4,7 +4,6 @@ The mode of a table (``model/table_mode.py``) decides first. In an initial snaps
 key decides. The keys above the greatest planned one are a split too: without rows, committed when the plan starts::
 
     (not opened) ──open──> OPEN ──commit(LW, HW)──> COMMITTED ──binlog passes HW──> ENDED
-                 <──close──   (its table is locked)
 
     not opened  skip: the split will be read later, and its rows will contain the change
     OPEN        hold
@@ -101,10 +100,6 @@ class SplitRegistry:
         """Hold the table's changes from here on: its greatest key is about to be read."""
         self.tables[table].move_to(TableMode.PLANNING)
 
-    def stop_planning(self, table: TableId) -> None:
-        """Skip the table's changes again, those that are held too: it will be planned later."""
-        self.tables[table].move_to(TableMode.WAITING)
-
     def set_range(self, table: TableId, greatest: SortKey | None) -> None:
         """Set the greatest planned key; None: the splits are unbounded."""
         self.tables[table].move_to(TableMode.SNAPSHOT)
@@ -178,10 +173,6 @@ class SplitRegistry:
         table = self.tables[split.table]
         table.abandon(split.id)
         self._check_complete(table)
-
-    def close(self, split: Split) -> None:
-        """The split will be opened again later: its table is locked."""
-        self.tables[split.table].close(split.id)
 
     def end_passed(self, offset: Offset) -> list[Ending]:
         """End the splits whose HW is at or before ``offset``; return them in order of HW."""

@@ -184,12 +184,6 @@ class TrackedTable:
         self.opened.pop(split_id).abandoned = True
         self.cover = None
 
-    def close(self, split_id: str) -> None:
-        """An opened split will be opened again: it could not be read yet."""
-        at = self._ordered.index(self.opened.pop(split_id))
-        del self._lowers[at], self._ordered[at]
-        self.cover = None
-
     def _insert(self, covers: TrackedSplit | EndedRange, lower: SortKey | None) -> None:
         lower = lower if lower is not None else ()  # () sorts before every key
         at = bisect_right(self._lowers, lower)
