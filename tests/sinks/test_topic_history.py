@@ -144,6 +144,7 @@ def test_topic_that_has_lost_its_end_is_not_taken_for_another_one(
     assert set(backend.rows(other.schema)) == {1, 2}
 
 
+@pytest.mark.long
 def test_splits_that_the_target_has_applied_are_not_reported_as_missing(
     feed: Feed, backend: DeltaBackend, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_table_with_an_unreadable_position_waits(
     assert run.pipeline_parked() == []
 
 
+@pytest.mark.long
 def test_states_that_cannot_be_read_park_their_table(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def test_short_runs_tend_their_tables(spark: SparkSession, tmp_path: Path) -> No
     assert len(files_of(spark, str(path))) < 4
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("vacuum", ["true", "false"])
 def test_table_of_one_file_only_loses_its_old_files(spark: SparkSession, tmp_path: Path, vacuum: str) -> None:
@@ -73,6 +74,7 @@ def test_rows_survive_a_lost_cache(spark: SparkSession) -> None:
         assert rows.agg(fn.sum("n")).collect()[0][0] == 9900
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_upkeep_waits_for_the_batch_of_its_table(spark: SparkSession, tmp_path: Path) -> None:
     """A table is tended on another thread while the next batches are written."""
