@@ -32,6 +32,7 @@ REQUIRED = (
     "prometheus_client",
     "pydantic",
     "structlog",
+    "tornado",
     # What pydantic needs.
     "annotated_types",
     "pydantic_core",
