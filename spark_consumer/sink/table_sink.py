@@ -215,12 +215,13 @@ class TableSink(ABC, Generic[Table]):
     def _write(self, batch: TableBatch, batch_id: int) -> None:
         table = self._tables[batch.schema.topic]
         batch = self._truncate(table, batch)
+        # Also a commit of offsets alone is one behind which somebody else may have written rows.
+        empty = batch.schema.topic in self._empty
+        self._empty.discard(batch.schema.topic)
         if not batch.stats:
             if batch.range is not None:
                 self._append(table, batch, None, None)
             return
-        empty = batch.schema.topic in self._empty
-        self._empty.discard(batch.schema.topic)
         load = self._open_load(table, batch)
         if load is not None:
             self._load(table, batch, load, batch_id, empty=empty)

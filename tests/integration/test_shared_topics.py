@@ -62,10 +62,11 @@ def test_new_table_writes_nothing_into_the_topic_of_another_one(
         eventually(
             lambda: rows_of_reader(read_topic(kafka_broker.bootstrap, topic)).get(1) == "102", "the other table", 120
         )
-    ids = [
-        orjson.loads(record.value or b"")["after"]["id"] for record in read_topic(kafka_broker.bootstrap, topic)[-2:]
-    ]
-    assert ids == [9, 1]
+    values = [record.value for record in read_topic(kafka_broker.bootstrap, topic) if record.value]
+    ids = [row["id"] for row in (orjson.loads(value)["after"] for value in values) if row]
+    # A row of the new table comes from the binlog, and again when the table is read.
+    end = ids[ids.index(9) :]
+    assert (end[0], set(end[1:])) == (9, {1})
 
 
 def test_unicode_strategy_gives_each_table_its_own_topic(
