@@ -1,6 +1,6 @@
 """``./run bench --growth``: the cost of a row while the table grows, and while its rows are spread over more tables.
 
-The result is printed as the tables and charts of docs/benchmarks.md.
+The result is printed as tables and charts in Markdown, for docs/benchmarks.md.
 """
 
 from __future__ import annotations
