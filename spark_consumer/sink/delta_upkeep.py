@@ -53,7 +53,7 @@ class DeltaUpkeep(Upkeep[DeltaTable]):
         return table.version
 
     def _tend(self, spark: SparkSession, table: DeltaTable) -> None:
-        # Not each time: it lists all files. It is the first one, because REORG fails on clusters (docs/sinks.md).
+        # Not each time: it lists all files. It is the first one, because REORG fails on clusters (docs/sinks/delta.md).
         now, last = time.monotonic(), self._vacuumed.get(table.name)
         if self._vacuum and (last is None or now > last + _VACUUM_S):
             self._vacuumed[table.name] = now

@@ -34,7 +34,7 @@ class HudiSink(TableSink[HudiTable]):
         if spark.conf.get("spark.serializer", "") != _SERIALIZER:
             raise SinkError(
                 "the Spark session has not the serializer that Hudi needs",
-                hint="start the session with the settings that docs/sinks.md lists for the hudi sink",
+                hint="start the session with the settings that docs/sinks/hudi.md lists",
             )
         super().__init__(spark, options, context, HudiUpkeep(options.optimize_batches))
         self._root = options.path.rstrip("/")

@@ -192,7 +192,7 @@ class Connections:
             raise TargetUnavailableError(
                 f"no connection to the target database: {text}",
                 hint="check sink.url, sink.user, sink.password, whether the server runs, and how its certificate is "
-                "verified (sink.properties, docs/sinks.md)",
+                "verified (sink.properties, docs/sinks/jdbc.md)",
                 sqlstate=state,
             ) from None
         if connection is None:

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 {
                     "trigger.availableNow": "false",
                     "trigger.processingTime": options.trigger,
-                    # Otherwise Hadoop starts processes for each file on a local disk (docs/sinks.md).
+                    # Otherwise Hadoop starts processes for each file on a local disk (docs/sinks/delta.md).
                     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
                     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
                     **dict(options.set),

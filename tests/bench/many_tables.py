@@ -66,7 +66,7 @@ def _run(broker: KafkaBroker, work: Path, options: argparse.Namespace) -> None:
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work),
         "spark.log.level": "ERROR",
-        # Otherwise Hadoop starts more processes for the files of a commit on a local disk (docs/sinks.md).
+        # Otherwise Hadoop starts more processes for the files of a commit on a local disk (docs/sinks/delta.md).
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
         "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",

@@ -1,4 +1,4 @@
-"""The table of sinks and cases in docs/sinks.md is complete, and claims only what has passed."""
+"""The table of sinks and cases in docs/sinks/tested.md is complete, and claims only what has passed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A pytest plugin: ``--conformance-results`` notes which cases of the conformance suite of sinks passed.
 
-The file keeps the results of cases that are not run. ``tests/sinks/conformance_results.py`` makes docs/sinks.md from
-it.
+The file keeps the results of cases that are not run. ``tests/sinks/conformance_results.py`` makes the tables of
+docs/sinks/tested.md from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dialects of the JDBC sink: their types, as docs/sinks.md shows them, and the settings of a connection."""
+"""The dialects of the JDBC sink: their types, as docs/sinks/jdbc.md shows them, and the settings of a connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_types_are_those_of_the_documentation() -> None:
     rows = type_table(load_dialect(POSTGRES), load_dialect(MYSQL))
     printed = "\n".join(f"| {' | '.join(f'`{cell}`' for cell in row)} |" for row in rows)
 
-    assert printed in (ROOT / "docs" / "sinks.md").read_text(encoding="utf-8"), printed
+    assert printed in (ROOT / "docs" / "sinks" / "jdbc.md").read_text(encoding="utf-8"), printed
 
 
 @pytest.mark.parametrize("url", [POSTGRES, MYSQL])
