@@ -12,6 +12,7 @@ ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = (ROOT / "docs" / "events.md", ROOT / "README.md")
 RECORDS: Final = ROOT / "docs" / "examples" / "events.json"
 _WIDTH: Final = 108
+_OF_THE_RUN: Final = "__debezium.context."
 _MARKER: Final = re.compile(r"<!-- (?P<kind>sample|value): (?P<names>[^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
 """``sample``: the whole record; ``value``: its value alone."""
 
@@ -62,10 +63,14 @@ def names(page: str) -> Iterator[str]:
 
 
 def _record(sample: Sample) -> str:
-    """Return a sample as Markdown: topic, key and headers as a list, the value as a JSON block."""
+    """Return a sample as Markdown: topic, key and headers as a list, the value as a JSON block.
+
+    Without the headers of the run, which all records of tables have.
+    """
     lines = [f"- topic `{sample.topic}`", f"- key `{sample.key or 'null'}`"]
-    if sample.headers:
-        lines.append("- headers " + ", ".join(f"`{name}={value}`" for name, value in sample.headers.items()))
+    headers = [f"`{name}={value}`" for name, value in sample.headers.items() if not name.startswith(_OF_THE_RUN)]
+    if headers:
+        lines.append("- headers " + ", ".join(headers))
     if sample.value is None:
         return "\n".join([*lines, "- value `null`"])
     return "\n".join([*lines, "- value", "", _value(sample)])
