@@ -32,10 +32,13 @@ def supported_table(properties: Iterable[Property]) -> str:
 
 
 def unsupported_table(properties: Iterable[Property]) -> str:
-    """Return the table of properties that are ignored or rejected."""
-    lines = ["| property | description | status | reason |\n| --- | --- | --- | --- |\n"]
-    lines += [_unsupported_line(entry) for entry in properties if entry.support is not Support.SUPPORTED]
-    return "".join(lines)
+    """Return the table of properties that are ignored or rejected, those with one reason in a row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for entry in properties:
+        if entry.support is not Support.SUPPORTED:
+            rows.setdefault((_status(entry), _cell(entry.reason)), []).append(_names(entry))
+    lines = [f"| {'<br>'.join(names)} | {status} | {reason} |\n" for (status, reason), names in rows.items()]
+    return "".join(["| properties | status | reason |\n| --- | --- | --- |\n", *lines])
 
 
 def _supported_line(entry: Property) -> str:
@@ -44,10 +47,9 @@ def _supported_line(entry: Property) -> str:
     return f"| {_names(entry)} | {_default(entry)} | {_cell(values)} | {_cell(doc)} |\n"
 
 
-def _unsupported_line(entry: Property) -> str:
+def _status(entry: Property) -> str:
     values = " or ".join(f"`{word}`" if word else "an empty value" for word in entry.no_op_values)
-    status = f"{entry.support}, except {values}" if values else str(entry.support)
-    return f"| {_names(entry)} | {_cell(entry.doc)} | {status} | {_cell(entry.reason)} |\n"
+    return f"{entry.support}, except {values}" if values else str(entry.support)
 
 
 def _names(entry: Property) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from tailrace.runtime.config.property import Property
 from tailrace.runtime.config.reference import GENERATED, supported_table, unsupported_table
 from tailrace.spark_consumer.config.definition import COMMON, definition, options_of, options_of_named
 from tailrace.spark_consumer.sink.plugin import installed_sinks
@@ -15,6 +17,7 @@ _HEAD: Final = f"""# Configuration of the consumer
 Files, environment variables, `_FILE` variables and placeholders work as in
 [the configuration of the producer](configuration.md). The names are those of Spark's Kafka source, of streaming
 queries and of Kafka's Java client. The variable of `maxOffsetsPerTrigger` is `MAX_OFFSETS_PER_TRIGGER`.
+A sink has the properties of each section that names it.
 
 ```
 tailrace consume --config consumer.json --set trigger.availableNow=true
@@ -32,9 +35,30 @@ def pages() -> dict[str, str]:
     common = definition(None).properties_of(COMMON)
     parts = [_HEAD, f"\n## All sinks\n\n{supported_table(common)}"]
     parts.append(f"\n## Several sinks\n\n{_SEVERAL}\n{supported_table(options_of_named('NAME'))}")
-    parts += [
-        f"\n## Sink {name}\n\n{plugin.doc}\n\n{supported_table(options_of(plugin))}"
-        for name, plugin in sorted(installed_sinks().items())
-    ]
+    parts += _sinks()
     parts.append(f"\n## Ignored and rejected properties\n\n{unsupported_table(common)}")
     return {"consumer-configuration.md": "".join(parts)}
+
+
+def _sinks() -> list[str]:
+    """Return a section for each sink, after those of the properties that several sinks have in common."""
+    plugins = dict(sorted(installed_sinks().items()))
+    sinks_of: dict[str, list[str]] = {}
+    properties: dict[str, Property] = {}
+    for name, plugin in plugins.items():
+        for entry in options_of(plugin):
+            row = supported_table([entry])
+            sinks_of.setdefault(row, []).append(name)
+            properties[row] = entry
+    sections: dict[tuple[str, ...], list[Property]] = {(name,): [] for name in plugins}
+    for row, names in sinks_of.items():
+        sections.setdefault(tuple(names), []).append(properties[row])
+    return [
+        _section(names, "" if len(names) > 1 else plugins[names[0]].doc, sections[names])
+        for names in sorted(sections, key=lambda names: (-len(names), names))
+    ]
+
+
+def _section(names: Sequence[str], doc: str, properties: Sequence[Property]) -> str:
+    title = f"\n## Sink{'s' if len(names) > 1 else ''} {', '.join(names)}\n"
+    return title + (f"\n{doc}\n" if doc else "") + (f"\n{supported_table(properties)}" if properties else "")
