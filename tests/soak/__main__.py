@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.prepare import prepare
-from tests.soak.round import Round, RoundResult, SoakError
+from tests.soak.faults import SoakError
+from tests.soak.round import Round, RoundResult
 from tests.support.replication import replicating_servers
 
 
@@ -63,8 +64,10 @@ def _print_round(number: int, result: RoundResult, folder: Path) -> None:
         f"round {number}: {result.faults.total()} faults, {result.signals.total()} signals, "
         f"{result.transactions} transactions, {verdict.changes} changes, {verdict.records} records, "
         f"lost {verdict.lost}, doubled {verdict.doubled}, not captured {verdict.not_captured}, "
-        f"longest recovery {result.longest_s:.1f} s ({result.slowest})\n"
+        f"longest recovery {result.longest_s:.1f} s ({result.slowest}), longest takeover {result.takeover_s:.1f} s\n"
     )
+    for error, count in sorted(result.ends.items()):
+        sys.stdout.write(f"  ended {count} times: {error}\n")
     shown: Counter[str] = Counter()
     for problem in verdict.problems:
         table = problem.partition(":")[0]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +18,7 @@ import pymysql
 
 from tests.bench.usage import descendants
 from tests.embedded.kafka import KafkaBroker
+from tests.soak.moving import COPIED, NAMES, moving
 from tests.soak.tables import TABLES
 from tests.soak.writer import Writers, finish_prepared
 from tests.support.capture import CaptureProcess
@@ -27,6 +30,22 @@ if TYPE_CHECKING:
     from tests.soak.round import Round
 
 
+TAKEOVER_S: Final = 60.0
+"""How long an instance may go on after another one was started, on a machine that is busy with both."""
+
+
+class SoakError(Exception):
+    """The producer did not recover, or ended without an error."""
+
+
+class SupervisedProcess(CaptureProcess):
+    """A producer that may end at any time; the soak starts it again."""
+
+    def failure(self) -> BaseException | None:
+        """Return None: a fault that waits for something else goes on."""
+        return None
+
+
 @dataclass
 class RoundContext:
     """What a fault can break."""
@@ -36,11 +55,15 @@ class RoundContext:
     proxy: TcpProxy
     producer: CaptureProcess
     writers: Writers
-    settings: Mapping[str, str]
+    settings: dict[str, str]
     folder: Path
-    restarts: int = 0
-    """Starts after the producer ended by itself; a supervisor does the same."""
+    ends: Counter[str] = field(default_factory=Counter)
+    """The errors with which the producer ended by itself; a supervisor starts it again."""
+    takeovers: list[float] = field(default_factory=list)
+    """How long after the start of a second instance the first one ended, in seconds."""
     signals: int = 0
+    read: int = 0
+    """How much of the log earlier ends have written."""
 
     @property
     def cluster(self) -> Cluster:
@@ -51,6 +74,17 @@ class RoundContext:
     def log(self) -> Path:
         """The log of the producer."""
         return self.producer.log
+
+    def start(self) -> None:
+        """Start the producer again, which has ended by itself: it must have said why."""
+        written = self.log.read_bytes()[self.read :]
+        self.read += len(written)
+        text = written.decode(errors="replace")
+        _, found, error = text.rpartition("\nerror: ")
+        if not found:
+            raise SoakError(f"the producer ended without an error; log: {self.log}\n{text[-2000:]}")
+        self.ends[re.sub(r"\d+", "N", " ".join(error.split()))[:400]] += 1
+        self.producer.start()
 
     def pids(self) -> list[int]:
         """Return the process and its readers."""
@@ -66,9 +100,10 @@ def kill_producer(context: RoundContext) -> None:
 
 def stop_producer(context: RoundContext) -> None:
     """SIGTERM and a new start."""
-    if context.producer.running():
-        context.producer.stop()
-    context.producer.start()
+    if context.producer.running() and context.producer.stop() != 0:
+        context.start()
+    else:
+        context.producer.start()
 
 
 def kill_reader(context: RoundContext) -> None:
@@ -159,17 +194,29 @@ def fail_over(context: RoundContext) -> None:
     context.writers.resume()
 
 
+REPLACED: Final = b"another producer with this topic.prefix has taken over"
+
+
 def second_instance(context: RoundContext) -> None:
-    """A second instance starts and takes over; the first one ends, or is killed if both still run."""
-    other = CaptureProcess({**context.settings, "tailrace.http.port": "0"}, context.folder / "second")
+    """A second instance starts and takes over: the first one, if it runs, ends with an error that says so."""
+    ran = bool(context.round.status().get("stream"))
+    other = SupervisedProcess({**context.settings, "tailrace.http.port": "0"}, context.folder / "second")
+    before = len(context.log.read_bytes())
     other.start()
-    until = time.monotonic() + 15
-    while other.running() and context.producer.running() and time.monotonic() < until:
+    started = time.monotonic()
+    while other.running() and context.producer.running() and time.monotonic() < started + TAKEOVER_S:
         time.sleep(0.1)
+    both = other.running() and context.producer.running()
+    taken = other.running() and REPLACED in context.log.read_bytes()[before:]
+    lost = ran and not other.running() and REPLACED in other.log.read_bytes().rpartition(b"\nerror: ")[2]
     other.kill()
-    if context.producer.running():
-        return
-    context.producer.start()
+    if both or lost:
+        what = "ends the second one" if lost else f"runs for {TAKEOVER_S:.0f} s after the second one was started"
+        raise SoakError(f"the first instance {what}; logs: {context.log}, {other.log}")
+    if taken:
+        context.takeovers.append(time.monotonic() - started)
+    if not context.producer.running():
+        context.start()
 
 
 _HOSTILE: Final = (
@@ -196,35 +243,36 @@ def hostile_signal(context: RoundContext) -> None:
 
 def incremental_snapshot(context: RoundContext) -> None:
     """A signal for an incremental snapshot of a table, or of the rows that meet a condition."""
-    _signal(
-        context,
-        "execute-snapshot",
-        context.round.rng.choice(TABLES).name,
-        condition=context.round.rng.choice(_CONDITIONS),
-    )
+    send_signal(context, "execute-snapshot", _any_table(context), condition=context.round.rng.choice(_CONDITIONS))
 
 
 def stop_snapshot(context: RoundContext) -> None:
     """A signal that stops the incremental snapshot of a table."""
-    _signal(context, "stop-snapshot", context.round.rng.choice(TABLES).name)
+    send_signal(context, "stop-snapshot", _any_table(context))
 
 
 def pause_snapshots(context: RoundContext) -> None:
     """A signal that pauses incremental snapshots; later signals wait."""
-    _signal(context, "pause-snapshot")
+    send_signal(context, "pause-snapshot")
 
 
 def resume_snapshots(context: RoundContext) -> None:
     """A signal that resumes incremental snapshots."""
-    _signal(context, "resume-snapshot")
+    send_signal(context, "resume-snapshot")
 
 
-def _signal(context: RoundContext, kind: str, table: str = "", *, condition: str = "") -> None:
+def _any_table(context: RoundContext) -> str:
+    names = [f"{context.round.database}.{table.name}" for table in TABLES]
+    names += [f"{moving(context.round.database)}.{name}" for name in (*NAMES, COPIED)]
+    return context.round.rng.choice(names)
+
+
+def send_signal(context: RoundContext, kind: str, table: str = "", *, condition: str = "") -> None:
+    """Send a signal, of ``database.table`` or of no table."""
     context.signals += 1
-    name = f"{context.round.database}.{table}"
-    data: dict[str, object] = {"data-collections": [name]} if table else {}
+    data: dict[str, object] = {"data-collections": [table]} if table else {}
     if condition:
-        data["additional-conditions"] = [{"data-collection": name, "filter": condition}]
+        data["additional-conditions"] = [{"data-collection": table, "filter": condition}]
     value = {"id": f"soak-{context.signals}", "type": kind, "data": {**data, "type": "incremental"}}
     send(context.broker, context.settings["topic.prefix"], orjson.dumps(value))
 

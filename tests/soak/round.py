@@ -21,12 +21,22 @@ from tests.embedded.kafka import KafkaBroker
 from tests.embedded.supervised import free_port
 from tests.soak.audit import BinlogAudit
 from tests.soak.ddl import away
-from tests.soak.faults import FAULTS, SIGNALS, XA_FAULTS, RoundContext, resume_snapshots
+from tests.soak.faults import (
+    FAULTS,
+    SIGNALS,
+    XA_FAULTS,
+    RoundContext,
+    SoakError,
+    SupervisedProcess,
+    resume_snapshots,
+    stop_producer,
+)
 from tests.soak.gtids import Gtids
+from tests.soak.moving import moving, source_rows, verify_moving
+from tests.soak.moving_faults import MOVING, XA_MOVING, impossible, include
 from tests.soak.tables import FORMER, TABLES, Row, from_source, key_text
-from tests.soak.verify import Verdict, verify
+from tests.soak.verify import Verdict, total, verify
 from tests.soak.writer import Writers, finish_prepared
-from tests.support.capture import CaptureProcess
 from tests.support.incremental_checks import pending_requests
 from tests.support.producer_log import complaints
 from tests.support.replication import Cluster
@@ -44,11 +54,9 @@ class RoundResult(NamedTuple):
     longest_s: float
     slowest: str
     transactions: int
+    ends: Counter[str]
+    takeover_s: float
     verdict: Verdict
-
-
-class SoakError(Exception):
-    """The producer did not recover."""
 
 
 class Round:
@@ -81,7 +89,8 @@ class Round:
             self._fill()
             self._broker.create_topic(f"{self.prefix}-signal")
             settings = self._settings(proxy)
-            producer = stack.enter_context(CaptureProcess(settings, self._folder))
+            producer = SupervisedProcess(settings, self._folder)
+            stack.enter_context(producer)
             login: dict[str, Any] = {
                 "user": "root",
                 "password": self.cluster.primary.password,
@@ -102,6 +111,8 @@ class Round:
                 if time.monotonic() - started > longest:
                     longest, slowest = time.monotonic() - started, names
             writers.pause()
+            if include(context):
+                stop_producer(context)
             resume_snapshots(context)
             with self._session() as session, session.cursor() as cursor:
                 finish_prepared(cursor)
@@ -111,14 +122,20 @@ class Round:
             transactions = writers.transactions
         self.audit.read(self.cluster.primary)
         first = Gtids(self._first_offset())
+        with self._session() as session:
+            moved = source_rows(session, self.database)
         verdict = verify(
             self._broker.bootstrap, self.prefix, self.database, self._source(), audit=self.audit, first_offset=first
         )
-        return RoundResult(seen, signals, longest, slowest, transactions, verdict)
+        others = verify_moving(self._broker, self.prefix, self.database, moved, audit=self.audit)
+        takeover = max(context.takeovers, default=0.0)
+        return RoundResult(
+            seen, signals, longest, slowest, transactions, context.ends, takeover, total([verdict, *others])
+        )
 
     def _burst(self, context: RoundContext, seen: Counter[str], signals: Counter[str], until: float) -> str:
         """Make some faults, each while the recovery from the one before may be under way; return their names."""
-        available = XA_FAULTS if self.has_xa else FAULTS
+        available = {**XA_FAULTS, **XA_MOVING} if self.has_xa else {**FAULTS, **MOVING}
         names: list[str] = []
         for _ in range(self.rng.choice((1, 4, 8, 10, 12, 16))):
             if self.rng.random() < 0.3:
@@ -132,7 +149,12 @@ class Round:
             [name] = self.rng.choices(possible, weights)
             with (self._folder / "faults.txt").open("a") as file:
                 file.write(f"{datetime.now(UTC):%H:%M:%S} {name}\n")
-            available[name](context)
+            try:
+                available[name](context)
+            except pymysql.err.OperationalError as error:
+                if not impossible(error):
+                    raise
+                continue
             seen[name] += 1
             names.append(name)
             if time.monotonic() >= until:
@@ -162,7 +184,7 @@ class Round:
             "database.password": self.cluster.primary.capture_password,
             "database.server.id": str(20_000 + self.number),
             "topic.prefix": self.prefix,
-            "database.include.list": self.database,
+            "database.include.list": f"{self.database},{moving(self.database)}",
             "bootstrap.servers": self._broker.bootstrap,
             "snapshot.max.threads": "2",
             "incremental.snapshot.chunk.size": "100",
@@ -179,6 +201,7 @@ class Round:
         with pymysql.connect(**self._root()) as session, session.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {self.database}")
             cursor.execute(f"CREATE DATABASE {away(self.database)}")
+            cursor.execute(f"CREATE DATABASE {moving(self.database)}")
             cursor.execute("SELECT @@global.gtid_executed")
             self.audit = BinlogAudit(cursor.fetchone()[0], 30_000 + self.number)
             cursor.execute(f"USE {self.database}")
@@ -201,17 +224,21 @@ class Round:
         return pymysql.connect(**self._root(), database=self.database)
 
     def _recovered(self, context: RoundContext, what: str) -> None:
+        """Wait until the producer has written everything, with no transaction prepared."""
+        if what == "the end of the round" or self.has_xa:
+            with self._session() as session, session.cursor() as cursor:
+                finish_prepared(cursor)
+        self.wait_read(context, what)
+
+    def wait_read(self, context: RoundContext, what: str) -> None:
         """Wait until the producer has written everything that was committed when the fault was over."""
         with self._session() as session, session.cursor() as cursor:
-            if what == "the end of the round" or self.has_xa:
-                finish_prepared(cursor)
             cursor.execute("SELECT @@global.gtid_executed")
             wanted = cursor.fetchone()[0]
             until = time.monotonic() + RECOVERY_S
             while time.monotonic() < until:
                 if not context.producer.running():
-                    context.restarts += 1
-                    context.producer.start()
+                    context.start()
                 stream = self.status().get("stream") or {}
                 cursor.execute("SELECT GTID_SUBSET(%s, %s)", (wanted, stream.get("gtids") or ""))
                 if cursor.fetchone()[0]:
@@ -225,18 +252,21 @@ class Round:
         while time.monotonic() < until:
             status = self.status()
             tables = status.get("tables") or {}
-            busy = any(t["mode"] != "streaming" for t in tables.values())
-            if tables and not busy and not pending_requests(self._broker, self.prefix):
+            if tables and not self._unread() and not pending_requests(self._broker, self.prefix):
                 self._recovered(context, "the end of the round")
                 return
             time.sleep(0.2)
         raise self._error(context, "a snapshot does not end")
 
+    def _unread(self) -> dict[str, Any]:
+        tables = self.status().get("tables") or {}
+        return {name: table for name, table in tables.items() if table["mode"] != "streaming"}
+
     def _error(self, context: RoundContext, what: str) -> SoakError:
         """Return an error that shows what the producer said: the log may be gone when it is read."""
         return SoakError(
-            f"round {self.number}: {what}; stream: {self.status().get('stream')}; starts after an end: "
-            f"{context.restarts}; log: {context.log}\n{complaints(context.log)}"
+            f"round {self.number}: {what}; stream: {self.status().get('stream')}; tables: "
+            f"{self._unread()}; ends: {dict(context.ends)}; log: {context.log}\n{complaints(context.log)}"
         )
 
     def _source(self) -> dict[str, dict[str, Row]]:
@@ -251,7 +281,7 @@ class Round:
                 cursor.execute(f"SELECT * FROM {name}")
                 rows = [from_source(row) for row in cursor.fetchall()]
                 found[name] = {key_text(name, row): row for row in rows}
-            for database in (self.database, away(self.database)):
+            for database in (self.database, away(self.database), moving(self.database)):
                 with suppress(pymysql.MySQLError):
                     cursor.execute(f"DROP DATABASE {database}")
         return found

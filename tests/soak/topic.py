@@ -10,13 +10,16 @@ from zlib import crc32
 import orjson
 
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER
+from tailrace.schemas.sequence import Sequence as Place
 from tailrace.schemas.watermark import Watermark, WatermarkKind
 from tests.soak.gtids import Gtids
 from tests.soak.history import Change
 from tests.soak.tables import Row, from_topic, key_columns
 from tests.support.topics import Read
+from tests.support.upsert_reader import sequence_of
 
 MASK = 2**64 - 1
+_FIRST = Place(0, 0, 0, 0, 0)
 
 
 class Entry(NamedTuple):
@@ -47,7 +50,7 @@ class Topic:
         self._counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
         self._deleted: set[bytes | None] = set()
         """Keys whose last record is a delete without its tombstone."""
-        for record in records:
+        for record in in_order(records):
             self._add(record)
         self.problems += [f"{table}: no tombstone after the delete of {key!r}" for key in self._deleted]
 
@@ -93,6 +96,7 @@ class Topic:
 
     def certificates(self, marks: Iterable[Watermark]) -> list[str]:
         """Return the splits whose END is missing or says something else than the topic has."""
+        marks = list(marks)
         problems: list[str] = []
         ends = Counter(mark.split for mark in marks if mark.kind is WatermarkKind.END)
         for mark in marks:
@@ -108,6 +112,23 @@ class Topic:
         known = {mark.split for mark in marks if mark.kind is WatermarkKind.HIGH}
         problems += [f"{self.table}: split {split} has no HIGH" for split in self._counts.keys() - known]
         return problems
+
+
+def in_order(records: Sequence[Read]) -> list[Read]:
+    """Return records with those of keys that are in several partitions, which were added, in the order of sequences."""
+    partitions: defaultdict[bytes | None, set[int]] = defaultdict(set)
+    for record in records:
+        partitions[record.key].add(record.partition)
+    moved: list[tuple[Place, int, int, Read]] = []
+    last: dict[tuple[int, bytes | None], Place] = {}
+    for record in records:
+        if len(partitions[record.key]) > 1:
+            at = record.partition, record.key
+            if record.value is not None:  # a tombstone follows its delete
+                last[at] = sequence_of(record)
+            moved.append((last.get(at, _FIRST), *at[:1], record.offset, record))
+    moved.sort(key=lambda each: each[:3])
+    return [*(r for r in records if len(partitions[r.key]) == 1), *(record for *_, record in moved)]
 
 
 def low_sets(marks: Iterable[Watermark]) -> dict[str, Gtids]:

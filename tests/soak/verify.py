@@ -59,6 +59,11 @@ def verify(
         own = [mark for mark in marks if mark.topic == topic_name]
         history = audit.history(database, table)
         verdicts.append(TableCheck(history, topic, own, first_offset).run(source.get(table, {})))
+    return total(verdicts)
+
+
+def total(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the sums."""
     return Verdict(
         sum(v.records for v in verdicts),
         sum(v.changes for v in verdicts),

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 class Database:
     """A new database. :meth:`execute` runs statements in it, :meth:`connect` opens other sessions."""
 
-    def __init__(self, server: MySqlServer, name: str) -> None:
+    def __init__(self, server: MySqlServer, name: str, *, create: bool = True) -> None:
+        """``create=False``: the database exists."""
         self.server = server
         self.name = name
         self._session = server.connect()
-        self.execute(f"CREATE DATABASE `{name}`")
+        if create:
+            self.execute(f"CREATE DATABASE `{name}`")
         self._session.select_db(name)
 
     def execute(self, sql: str, args: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
@@ -52,4 +54,8 @@ class Database:
     def drop(self) -> None:
         """Drop the database and close the session."""
         self.execute(f"DROP DATABASE IF EXISTS `{self.name}`")
+        self.close()
+
+    def close(self) -> None:
+        """Close the session."""
         self._session.close()

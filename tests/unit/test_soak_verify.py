@@ -10,10 +10,11 @@ from zlib import crc32
 import orjson
 import pytest
 
-from tailrace.schemas.names import SPLIT_HEADER
+from tailrace.schemas.names import EVENT_HEADER, SPLIT_HEADER
 from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 from tests.soak.gtids import Gtids
 from tests.soak.history import TableHistory
+from tests.soak.moving import differing, surplus
 from tests.soak.tables import Row
 from tests.soak.topic import Topic
 from tests.soak.verify import TableCheck, Verdict
@@ -234,3 +235,26 @@ def test_a_lost_change_after_a_low_watermark_is_found(low: str, lost: int) -> No
 def test_a_low_watermark_tells_of_the_keys_of_its_split(bounds: dict[str, Any], lost: int) -> None:
     verdict = _dropped_tables(1, 2, low="server:1-3", **bounds)
     assert (verdict.lost, verdict.not_captured) == (lost, 2 - lost)
+
+
+def test_a_key_that_an_added_partition_took_over_has_its_changes_in_the_order_of_the_log() -> None:
+    records = []
+    for number, (record, partition) in enumerate(zip(_records(), (1, 1, 1, 0, 0, 0), strict=True)):
+        value = record.value and orjson.dumps(
+            {**record.json, "source": {**record.json["source"], "file": "f.000001", "pos": number, "row": 0}}
+        )
+        headers = {**record.headers, EVENT_HEADER: b"1.0"}
+        records.append(record._replace(value=value, headers=headers, partition=partition, offset=number))
+    records.sort(key=lambda record: record.partition)
+
+    assert not _verdict(records, _marks()).problems
+    assert _verdict(records[1:], _marks()).lost
+
+
+def test_a_table_that_goes_and_comes_back_is_compared_by_its_rows() -> None:
+    rows = {1: {"id": 1, "v": "a"}}
+    assert differing(rows, {1: {"id": 1, "v": "a", "w": 5}}) == []
+    for source in ({}, {1: {"id": 1, "v": "b"}}, rows | {2: {"id": 2, "v": "a"}}):
+        assert len(differing(rows, source)) == 1
+    assert surplus(_history(), Topic("by_integer", _records()))[0].total() == 0
+    assert surplus(_history(), Topic("by_integer", [*_records(), _records()[-1]]))[0].total() == 1
