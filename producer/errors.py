@@ -7,6 +7,7 @@
     │   └── PrerequisiteError         the database server is not set up for capture
     ├── SourceError                   the database server rejected a connection or a statement
     │   ├── SourceUnavailableError    the database server did not respond (Retryable)
+    │   │   └── TableLockedError      a statement waited too long for the lock of a table
     │   └── TableMissingError         a statement names a table that does not exist
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
     │   └── SourceBehindError         the server has not executed all that was read: a replica that still applies
@@ -43,6 +44,10 @@ class SourceError(TailraceError):
 
 class SourceUnavailableError(SourceError, Retryable):
     """The database server did not respond, or the connection broke."""
+
+
+class TableLockedError(SourceUnavailableError):
+    """A statement waited too long for a lock, for example for the metadata lock of its table."""
 
 
 class TableMissingError(SourceError):

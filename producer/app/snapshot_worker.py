@@ -64,6 +64,7 @@ def open_reader(
     Raises ProducerFencedError if another session has taken over since ``fence`` was taken.
     """
     session = mysql_source(config).open_snapshot_session()
+    session.bound_lock_waits()
     prefix = config.topics.prefix
     producer = open_producer(config, reader_transactional_id(prefix, worker))
     # After the registration, which may just have fenced a reader of the instance that took over.

@@ -134,6 +134,15 @@ class SnapshotSession(SplitReader, Protocol):
     def describe_all(self, tables: Sequence[TableId]) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
         """Yield the definition of each table that exists, or the reason for which it cannot be captured."""
 
+    def bound_lock_waits(self) -> None:
+        """Let statements fail soon with TableLockedError where a table is locked."""
+
+    def shared_lock(self, table: TableId) -> AbstractContextManager[None]:
+        """Keep DDL away from a table that is read inside. Raises TableLockedError if it cannot be read now."""
+
+    def lock_holders(self, table: TableId) -> str:
+        """Return what locks a table, for people."""
+
     def exists(self, table: TableId) -> bool:
         """Return whether the source has a table of this name now."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pymysql import MySQLError
 from pymysql.connections import Connection
 
-from tailrace.producer.errors import SourceError
+from tailrace.producer.errors import SourceError, SourceUnavailableError, TableLockedError, TableMissingError
 from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.protocols import Offset, SplitQuery
 from tailrace.producer.model.split import KeyColumn, Range
@@ -23,6 +23,13 @@ from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.runtime.errors import SchemaError
 
+_HOLDERS: Final = (
+    "SELECT t.PROCESSLIST_ID, l.LOCK_TYPE, l.LOCK_STATUS FROM performance_schema.metadata_locks l "
+    "JOIN performance_schema.threads t ON t.THREAD_ID = l.OWNER_THREAD_ID "
+    "WHERE l.OBJECT_TYPE = 'TABLE' AND l.OBJECT_SCHEMA = %s AND l.OBJECT_NAME = %s "
+    "AND t.PROCESSLIST_ID <> CONNECTION_ID() ORDER BY l.LOCK_STATUS, t.PROCESSLIST_ID LIMIT 10"
+)
+"""The sessions that have a lock on a table, or wait for one before this session."""
 _COUNTER: Final = re.compile(r"(\n\) .*?ENGINE=\w+) AUTO_INCREMENT=\d+")
 """The next value of AUTO_INCREMENT, among the options of a CREATE statement."""
 
@@ -32,6 +39,36 @@ class MySqlSnapshotSession:
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
+
+    # -- locks -------------------------------------------------------------------------------------------------------
+
+    def bound_lock_waits(self) -> None:
+        """Let statements wait a second for the metadata lock of their table."""
+        query(self._connection, "SET SESSION lock_wait_timeout = 1")
+
+    @contextmanager
+    def shared_lock(self, table: TableId) -> Iterator[None]:
+        """Hold the metadata lock that reading takes, so that no statement inside waits for it."""
+        with self.stable_definition():
+            try:
+                query(self._connection, f"SELECT 1 FROM {table.quoted} LIMIT 0")
+            except TableMissingError as error:
+                if self.exists(table):
+                    raise TableLockedError("a table was replaced while it was planned", table=table) from error
+                raise
+            yield
+
+    def lock_holders(self, table: TableId) -> str:
+        """Ask performance_schema, which the account may not be allowed to read."""
+        try:
+            rows = query(self._connection, _HOLDERS, (table.database, table.table))
+        except SourceUnavailableError:
+            raise
+        except SourceError:
+            return "unknown: the account may not read performance_schema"
+        return "; ".join(
+            f"thread {thread} {'holds' if status == 'GRANTED' else 'waits for'} {kind}" for thread, kind, status in rows
+        )
 
     # -- tables ------------------------------------------------------------------------------------------------------
 

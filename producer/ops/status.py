@@ -57,6 +57,8 @@ class TableStatus:
     """Why the table is not captured, in mode ``error``."""
     failed_at: dict[str, Any] = field(default_factory=dict)
     """Where the first change is that was not written, in mode ``error``: of a table that was captured before."""
+    locked_by: str = ""
+    """What holds the lock that the snapshot of the table waits for."""
     changes_skipped: int = 0
     """Rows events in mode ``error``."""
     values_replaced: int = 0
@@ -173,6 +175,12 @@ class Status:
             changed = (status.mode, status.error) != (TableMode.ERROR, reason)
             status.mode, status.error, status.failed_at = TableMode.ERROR, reason, dict(at or {})
             return changed
+
+    def table_locked(self, table: TableId, holders: str) -> None:
+        """A table is locked, so that its snapshot waits; empty: no more. It may be removed by now."""
+        with self._lock:
+            if table in self._tables:
+                self._tables[table].locked_by = holders
 
     def change_skipped(self, table: TableId) -> None:
         """Count a rows event of a table in error."""

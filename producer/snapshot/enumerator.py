@@ -7,19 +7,26 @@ worker is free for it, so a table of a billion rows costs no memory and no delay
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import structlog
 
-from tailrace.producer.errors import ProducerFencedError, SourceError, SourceUnavailableError, as_definition
+from tailrace.producer.errors import (
+    ProducerFencedError,
+    SourceError,
+    SourceUnavailableError,
+    TableLockedError,
+    as_definition,
+)
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
 from tailrace.producer.model.split import EndedRange, KeyColumn, Range, SortKey, Split, key_changed, key_from_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
-from tailrace.producer.snapshot.policy import SnapshotPolicy, StartedPlan, definitions
+from tailrace.producer.snapshot.policy import SnapshotPolicy, definitions
 from tailrace.producer.snapshot.reader import SplitDone, SplitTask
 from tailrace.producer.snapshot.results import SplitResults
 from tailrace.producer.snapshot.splitter import ChunkSplitter
@@ -39,12 +46,11 @@ class TablePlan:
     """The plan of one table."""
 
     table: TableId
-    snapshot: str
     columns: tuple[KeyColumn, ...]
-    splitter: ChunkSplitter
-    unread_ranges: Sequence[Range]
-    next_number: int
-    estimated_rows: int
+    planned: Iterator[Split]
+    """What is not assigned yet; the source is asked for the bounds."""
+    put_off: list[Split] = field(default_factory=list)
+    """Splits that could not be read, because the table was locked."""
     in_flight: int = 0
     exhausted: bool = False
     missing: bool = False
@@ -53,7 +59,7 @@ class TablePlan:
     @property
     def all_read(self) -> bool:
         """Whether nothing of the plan is left to plan or read."""
-        return self.exhausted and self.in_flight == 0 and not self.missing
+        return self.exhausted and self.in_flight == 0 and not self.put_off and not self.missing
 
 
 class Enumerator:
@@ -75,6 +81,9 @@ class Enumerator:
         self._mailbox = coordinator.mailbox
         self._policy = policy
         self.tables = list(tables)
+        self._queue = deque(self.tables)
+        """Tables of which something is to be planned or assigned."""
+        self._locked: set[TableId] = set()
         self._state = state
         self._status = status
         self._plans: dict[TableId, TablePlan] = {}
@@ -112,23 +121,21 @@ class Enumerator:
 
     def run(self, workers: Workers) -> None:
         """Read every table; returns when all splits are in Kafka."""
-        with SplitResults(workers, self._report_split) as results:
+        with SplitResults(workers, self._report_split, self._close_split) as results:
             self._run(workers, results)
 
     def _run(self, workers: Workers, results: SplitResults) -> None:
         idle = list(range(workers.count))
-        splits = self._splits()
-        exhausted = False
         while True:
-            while idle and not exhausted and not self._restarting and not self._paused:
-                split = next(splits, None)
+            while idle and not self._restarting and not self._paused:
+                split = self._next_split()
                 if split is None:
-                    exhausted = True
-                elif self._assign(workers, idle[-1], split):
+                    break
+                if self._assign(workers, idle[-1], split):
                     idle.pop()
                 else:
                     self._restarting = True  # the capture is about to restart; splits in flight are completed
-            if exhausted and len(idle) == workers.count:
+            if not self._queue and not self._restarting and len(idle) == workers.count:
                 return
             self._mailbox.check_stopped()
             message = results.next(0.2)
@@ -138,6 +145,9 @@ class Enumerator:
             elif isinstance(message, SplitFailed) and message.missing is not None:
                 if self._on_table_missing(workers, message, message.missing):
                     idle.append(message.worker)
+            elif isinstance(message, SplitFailed) and message.locked is not None:
+                self._on_table_locked(message.locked)
+                idle.append(message.worker)
             elif isinstance(message, SplitFailed):
                 self._raise_failure(message)
 
@@ -193,6 +203,10 @@ class Enumerator:
             lambda: self._coordinator.commit_split(done.split, done.state, partitions=done.partitions)
         )
 
+    def _close_split(self, split: Split) -> None:
+        """Tell the stream that a split is put off; on the thread of the results."""
+        self._mailbox.call(lambda: self._coordinator.close_split(split))
+
     def _on_split_read(self, done: SplitDone) -> None:
         split = done.split
         plan = self._plans[split.table]
@@ -221,6 +235,9 @@ class Enumerator:
     def _abandon(self, table: TableId) -> None:
         """Leave out the rest of a table that the source no longer has."""
         plan = self._plans.get(table)
+        if table in self._queue:
+            self._queue.remove(table)
+        self._locked.discard(table)
         if plan is None or not plan.missing:
             log.warning("the source no longer has a table: the rest of its snapshot is skipped", table=str(table))
         if plan is None:
@@ -242,36 +259,95 @@ class Enumerator:
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
-    def _splits(self) -> Iterator[Split]:
-        """Yield the splits of all tables; a table is planned when the one before it is planned completely."""
-        for table in self.tables:
+    def _next_split(self) -> Split | None:
+        """Return the next split of the first table that is not locked; None: there is none now.
+
+        A table is planned when the one before it is planned completely. A locked one is put at the end.
+        """
+        for _ in range(len(self._queue)):
             self._mailbox.check_stopped()
+            table = self._queue[0]
+            plan = self._plans.get(table)
             try:
-                plan = self._plans.get(table) or self._start_plan(table)
                 if plan is None:
-                    continue
-                self._plans[table] = plan
-                yield from self._planned_splits(plan)
+                    with self._planner.shared_lock(table):
+                        pass  # most often, a table that is locked holds no change
+                    plan = self._start_plan(table)
+                split = None if plan is None else self._next_of(plan)
+            except TableLockedError:
+                self._put_off(table)
+                continue
             except (SourceError, SchemaError) as error:
                 if isinstance(error, SourceUnavailableError):
                     raise
                 if self._planner.exists(table):
                     self._policy.raise_unreadable(table, as_definition(error))
                 self._abandon(table)
-            else:
+                continue
+            self._note_lock(table, "")
+            if split is not None:
+                return split
+            self._queue.popleft()
+            if plan is not None:
                 plan.exhausted = True
                 self._finish_if_done(plan)
+        if self._queue:  # what is requested meanwhile does not wait for a locked table
+            requested = [table for table in self._policy.requested() if table not in self.tables]
+            self.tables += requested
+            self._queue.extend(requested)
+        return None
 
-    def _planned_splits(self, plan: TablePlan) -> Iterator[Split]:
-        ranges = plan.splitter.ranges(plan.unread_ranges, plan.estimated_rows)
-        for split in plan.splitter.splits(
-            ranges, plan.snapshot, plan.next_number, incremental=self._policy.incremental
-        ):
-            if plan.missing or self._policy.stopped(plan.table):
-                return
-            plan.in_flight += 1
-            self._status.split_planned(plan.table)
-            yield split
+    def _next_of(self, plan: TablePlan) -> Split | None:
+        """Return the next split of a plan; None: all are assigned.
+
+        The lock is held meanwhile: a generator that has raised yields nothing more, and the rest of the table would
+        never be read.
+        """
+        self._plans[plan.table] = plan
+        if plan.missing or self._policy.stopped(plan.table):
+            plan.put_off.clear()
+            return None
+        with self._planner.shared_lock(plan.table):
+            if plan.put_off:
+                split = plan.put_off.pop()
+            elif (planned := next(plan.planned, None)) is not None:
+                split = planned
+                self._status.split_planned(plan.table)
+            else:
+                return None
+        plan.in_flight += 1
+        return split
+
+    # -- locked tables -----------------------------------------------------------------------------------------------
+
+    def _on_table_locked(self, split: Split) -> None:
+        """Read a split later: its table is locked. The stream has closed it."""
+        plan = self._plans[split.table]
+        plan.in_flight -= 1
+        if plan.missing:
+            self._finish_if_done(plan)
+            return
+        plan.put_off.append(split)
+        if split.table not in self._queue:
+            self._queue.append(split.table)
+        self._put_off(split.table)
+
+    def _put_off(self, table: TableId) -> None:
+        """Go on with the other tables."""
+        self._queue.remove(table)
+        self._queue.append(table)
+        self._note_lock(table, self._planner.lock_holders(table) or "unknown")
+
+    def _note_lock(self, table: TableId, holders: str) -> None:
+        if not holders and table not in self._locked:
+            return
+        if not holders:
+            self._locked.remove(table)
+            log.info("a table is not locked any more: its snapshot goes on", table=str(table))
+        elif table not in self._locked:
+            self._locked.add(table)
+            log.warning("a table is locked: its snapshot waits, those of others go on", table=str(table), lock=holders)
+        self._status.table_locked(table, holders)
 
     def _start_plan(self, table: TableId) -> TablePlan | None:
         started = self._policy.start(table)
@@ -285,7 +361,10 @@ class Enumerator:
             estimated_rows=started.estimated_rows,
             split_on=list(started.state.key),
         )
-        return _plan(table, started)
+        state, splitter = started.state, started.splitter
+        ranges = splitter.ranges(splitter.unread_ranges(key_from_json(state.greatest), []), started.estimated_rows)
+        planned = splitter.splits(ranges, state.snapshot, 0, incremental=self._policy.incremental)
+        return TablePlan(table, started.columns, planned)
 
     def _resume_plan(self, table: TableId, stored: TableState) -> TablePlan:
         """Continue a stored plan: finished splits stay, the ranges between them are planned again."""
@@ -303,7 +382,9 @@ class Enumerator:
         log.info(
             "snapshot of table resumed", table=str(table), splits_done=splits_done, unread_ranges=len(unread_ranges)
         )
-        return TablePlan(table, stored.snapshot, columns, splitter, unread_ranges, number, found.estimated_rows)
+        ranges = splitter.ranges(unread_ranges, found.estimated_rows)
+        planned = splitter.splits(ranges, stored.snapshot, number, incremental=self._policy.incremental)
+        return TablePlan(table, columns, planned)
 
     def _restore_splits(self, splitter: ChunkSplitter, table: TableId, stored: TableState) -> list[EndedRange]:
         """Tell the stream about the splits of a stored plan; return the ranges that are read."""
@@ -330,9 +411,3 @@ class Enumerator:
         if not span.lower_open:
             self._status.splits_restored(table, 1, rows=state.rows)
         return EndedRange.of(split, state.rows)
-
-
-def _plan(table: TableId, started: StartedPlan) -> TablePlan:
-    state = started.state
-    unread_ranges = started.splitter.unread_ranges(key_from_json(state.greatest), [])
-    return TablePlan(table, state.snapshot, started.columns, started.splitter, unread_ranges, 0, started.estimated_rows)

@@ -16,7 +16,13 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from tailrace.producer.errors import SourceUnavailableError, SplitTooSlowError, TableDefinitionError, TableFailedError
+from tailrace.producer.errors import (
+    SourceUnavailableError,
+    SplitTooSlowError,
+    TableDefinitionError,
+    TableFailedError,
+    TableLockedError,
+)
 from tailrace.producer.kafka.state_store import SplitState, TableState
 from tailrace.producer.model.codec import KeyTuple
 from tailrace.producer.model.protocols import Offset
@@ -114,6 +120,10 @@ class SnapshotPolicy(ABC):
         """Return the SQL condition on the rows of a table; empty: all rows."""
         return ""
 
+    def requested(self) -> list[TableId]:
+        """Return the tables that are to be read as far as is known now; they may be more than at the start."""
+        return []
+
     @abstractmethod
     def can_resume(self, table: TableId, stored: TableState, splits: Iterable[SplitState]) -> bool:
         """Whether a stored plan can be continued; ``splits`` are its committed splits."""
@@ -173,7 +183,11 @@ class InitialSnapshot(SnapshotPolicy):
             return None
         splitter = planner.splitter(table, found.columns)
         low = planner.low_watermark(barrier)
-        greatest = splitter.max_key()
+        try:
+            greatest = splitter.max_key()
+        except TableLockedError:
+            self._call(lambda: coordinator.put_off_table(table))
+            raise
         high = planner.high_watermark(low)
         columns = found.columns
         if greatest is None:
@@ -224,6 +238,10 @@ class IncrementalSnapshot(SnapshotPolicy):
         """See ``SnapshotPolicy``."""
         request, taken = self._control.first_request(table), self._taken.get(table)
         return request is None or request.stopped or (taken is not None and request.number != taken.number)
+
+    def requested(self) -> list[TableId]:
+        """See ``SnapshotPolicy``."""
+        return self._control.pending_tables()
 
     def condition(self, table: TableId) -> str:
         """See ``SnapshotPolicy``."""

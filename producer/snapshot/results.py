@@ -1,4 +1,7 @@
-"""Takes the results of workers while the enumerator plans: held changes do not wait for a query of the planner."""
+"""Takes the results of workers while the enumerator plans: held changes do not wait for a query of the planner.
+
+A split that is read is committed at once, and one that is put off is closed.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
+from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.reader import SplitDone
 from tailrace.producer.snapshot.workers import Message, SplitFailed, SplitFinished, Workers
 
@@ -16,10 +20,13 @@ _POLL_S = 0.2
 class SplitResults:
     """Reports each finished split at once, on a thread of its own, and then passes it on to the enumerator."""
 
-    def __init__(self, workers: Workers, on_finished: Callable[[SplitDone], None]) -> None:
-        """``on_finished`` is called on the thread of this object."""
+    def __init__(
+        self, workers: Workers, on_finished: Callable[[SplitDone], None], on_put_off: Callable[[Split], None]
+    ) -> None:
+        """``on_finished`` and ``on_put_off`` are called on the thread of this object."""
         self._workers = workers
         self._on_finished = on_finished
+        self._on_put_off = on_put_off
         self._messages: queue.SimpleQueue[SplitFinished | SplitFailed | BaseException] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="split-results", daemon=True)
@@ -56,5 +63,7 @@ class SplitResults:
             return False
         if isinstance(message, SplitFinished):
             self._on_finished(message.result)
+        elif message.locked is not None:
+            self._on_put_off(message.locked)
         self._messages.put(message)
-        return isinstance(message, SplitFailed) and message.missing is None
+        return isinstance(message, SplitFailed) and message.missing is None and message.locked is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from tailrace.producer.model.protocols import KeyOrdering, Offset, SnapshotSession
@@ -33,6 +34,7 @@ class TablePlanner:
         settings: SplitterSettings,
     ) -> None:
         """``tables`` reads the catalog over ``session``."""
+        session.bound_lock_waits()
         self._session = session
         self._stream_session = stream_session
         self._tables = tables
@@ -57,6 +59,14 @@ class TablePlanner:
     def stream_order(self, columns: tuple[KeyColumn, ...]) -> KeyOrdering:
         """Return the order of keys for the stream's thread."""
         return self._stream_session.key_ordering(columns)
+
+    def shared_lock(self, table: TableId) -> AbstractContextManager[None]:
+        """Keep DDL away from a table that is read inside. Raises TableLockedError if it cannot be read now."""
+        return self._session.shared_lock(table)
+
+    def lock_holders(self, table: TableId) -> str:
+        """Return what locks a table, for people."""
+        return self._session.lock_holders(table)
 
     def exists(self, table: TableId) -> bool:
         """Whether the source has the table now."""

@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Any, Protocol
 
-from tailrace.producer.errors import ProducerFencedError, RecordTooLargeError, SplitTooSlowError, TableMissingError
+from tailrace.producer.errors import (
+    ProducerFencedError,
+    RecordTooLargeError,
+    SplitTooSlowError,
+    TableLockedError,
+    TableMissingError,
+)
 from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.fork_server import ignore_interrupts, interrupts_blocked
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
@@ -37,13 +43,15 @@ class SplitFinished:
 class SplitFailed:
     """A worker failed; ``retryable``: a restart may help.
 
-    With ``missing`` the worker is still active and waits for its next split: the source has no such table right now.
+    With ``missing`` or ``locked`` the worker is still active and waits for its next split: the source has no such table
+    right now, or it is locked.
     """
 
     worker: int
     message: str
     retryable: bool
     missing: Split | None = None
+    locked: Split | None = None
     fenced: bool = False
     """Another producer may have taken over."""
     fault: TailraceError | None = None
@@ -84,6 +92,8 @@ def serve(
                 result = reader.read(task)
             except TableMissingError as error:
                 send(SplitFailed(worker, str(error), retryable=False, missing=task.split))
+            except TableLockedError as error:
+                send(SplitFailed(worker, str(error), retryable=True, locked=task.split))
             except (SchemaError, RecordTooLargeError, SplitTooSlowError) as error:
                 send(SplitFailed(worker, str(error), retryable=False, fault=error))
                 return

@@ -94,6 +94,13 @@ class SnapshotCoordinator:
             self._versions.plan_key(table, *stand_in_key)
         return self._transaction.offset.barrier()
 
+    def put_off_table(self, table: TableId) -> None:
+        """Give up the plan of a table that turned out to be locked; it is planned again later."""
+        tracked = self._registry.tables.get(table)
+        if tracked is not None and tracked.mode is TableMode.PLANNING:
+            self._registry.stop_planning(table)
+            self._status.table_mode(table, tracked.mode)
+
     def replace_order(self, table: TableId, order: KeyOrdering) -> None:
         """Compare the table's keys in another order: the table turned out to be one split."""
         self._registry.tables[table].compare_by(order)
@@ -225,6 +232,12 @@ class SnapshotCoordinator:
             self._transaction.commit()
         self._registry.open(split)
         return self._transaction.offset.barrier()
+
+    def close_split(self, split: Split) -> None:
+        """Hold the split's changes no longer: nothing of it is in Kafka, and it is opened again later."""
+        tracked = self._registry.tables.get(split.table)
+        if tracked is not None and split.id in tracked.opened:
+            self._registry.close(split)
 
     def commit_split(self, split: Split, state: SplitState, *, partitions: int) -> bool:
         """The split's rows are in Kafka: its held changes continue. Return ``too_many_splits_wait``.

@@ -4,9 +4,10 @@ The mode of a table (``model/table_mode.py``) decides first. In an initial snaps
 key decides. The keys above the greatest planned one are a split too: without rows, committed when the plan starts::
 
     (not opened) ──open──> OPEN ──commit(LW, HW)──> COMMITTED ──binlog passes HW──> ENDED
+                 <──close──   (its reader could not read it, nothing of it is in Kafka)
 
     not opened  skip: the split will be read later, and its rows will contain the change
-    OPEN        hold
+    OPEN        hold; what is held when the split is closed is skipped, see the invariant
     COMMITTED   up to LW skip, up to HW backfill of the split, after HW emit
     ENDED       emit
 
@@ -24,6 +25,13 @@ per transaction grows with the number of splits.
 
 Invariant: within its partition, a key of a split has the snapshot row first and then every change after LW, in binlog
 order.
+
+Invariant: a change that is skipped is contained in every LW that its split can still get. Each opening, and each plan,
+takes a barrier which includes the transaction that the stream is in, so what was skipped or emitted before is visible
+to the SELECT. Closing a split or giving up a plan is therefore the same as never having begun it: no change of it was
+passed while it was open, since each was held. The keys above the greatest one need no rule of their own: a plan that is
+given up has no greatest key, and the next one takes LW, greatest key and HW again, behind a barrier that includes what
+was held.
 """
 
 from __future__ import annotations
@@ -100,6 +108,10 @@ class SplitRegistry:
         """Hold the table's changes from here on: its greatest key is about to be read."""
         self.tables[table].move_to(TableMode.PLANNING)
 
+    def stop_planning(self, table: TableId) -> None:
+        """Skip the table's changes again, those that are held too: it will be planned behind a later barrier."""
+        self.tables[table].move_to(TableMode.WAITING)
+
     def set_range(self, table: TableId, greatest: SortKey | None) -> None:
         """Set the greatest planned key; None: the splits are unbounded."""
         self.tables[table].move_to(TableMode.SNAPSHOT)
@@ -173,6 +185,10 @@ class SplitRegistry:
         table = self.tables[split.table]
         table.abandon(split.id)
         self._check_complete(table)
+
+    def close(self, split: Split) -> None:
+        """The split will be opened again later, behind a later barrier: its reader has aborted its transaction."""
+        self.tables[split.table].close(split.id)
 
     def end_passed(self, offset: Offset) -> list[Ending]:
         """End the splits whose HW is at or before ``offset``; return them in order of HW."""

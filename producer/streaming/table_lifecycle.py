@@ -169,13 +169,13 @@ class TableLifecycle:
         if tracked is None or tracked.mode is TableMode.STREAMING:
             self._write_truncate(event, table)
             return False
+        while tracked.mode is TableMode.PLANNING:
+            self._coordinator.wait()
         if tracked.mode in {TableMode.WAITING, TableMode.ERROR}:
             return False  # no row of the table is in the topic, and its splits are read after this statement
         if tracked.mode is TableMode.INCREMENTAL:
             self._truncate_incremental(event, tracked)
             return False
-        while tracked.mode is TableMode.PLANNING:
-            self._coordinator.wait()
         if self._is_tracked(tracked):
             self._coordinator.restart_table(table)
         self._wait_until_idle(tracked)

@@ -59,7 +59,7 @@ class TrackedSplit:
     backfill: int = 0
     """Change records written with the split's header so far, tombstones not counted."""
     abandoned: bool = False
-    """The split will not be read: its table is missing."""
+    """The split will not be read: its table is missing, or it will be opened again."""
     _transaction: TransactionBegin | None = None
     _decision: Decision | None = None
     """On the changes of ``_transaction``; None: backfill of the split, which must not refer to itself."""
@@ -182,6 +182,14 @@ class TrackedTable:
     def abandon(self, split_id: str) -> None:
         """An opened split will not be read: the table is missing."""
         self.opened.pop(split_id).abandoned = True
+        self.cover = None
+
+    def close(self, split_id: str) -> None:
+        """An opened split could not be read yet: nothing of it is in Kafka, and it will be opened again."""
+        tracked = self.opened.pop(split_id)
+        tracked.abandoned = True  # who waits for this reader waits no longer
+        at = self._ordered.index(tracked)
+        del self._lowers[at], self._ordered[at]
         self.cover = None
 
     def _insert(self, covers: TrackedSplit | EndedRange, lower: SortKey | None) -> None:

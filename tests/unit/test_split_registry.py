@@ -271,6 +271,17 @@ class Capture:
             del self.reading[number]
             self.commit(reading.split, reading.low, reading.high)
 
+    def give_up(self) -> None:
+        """Give up the plan, or a split that is being read: nothing of it is in Kafka, and it is tried again."""
+        if self.planning is not None:
+            self.planning = None
+            self.registry.stop_planning(TABLE)
+        elif self.reading:
+            _, reading = self.reading.popitem()
+            tracked = self.registry.tables[TABLE].opened[reading.split.id]
+            self.registry.close(reading.split)
+            assert not tracked.being_read, "a TRUNCATE event would wait for it for ever"
+
     def step_stream(self) -> None:
         self.end()
         if self.position == len(self.server.binlog):
@@ -409,13 +420,15 @@ def drive(server: Server, capture: Capture, rnd: random.Random, keys: int) -> bo
         actions = ["show", "plan", "range", "open", "reader", "reader", "stream", "stream"]
         if len(server.binlog) < budget:
             actions += ["write"] * 3
-        action = "crash" if rnd.random() < 0.02 else rnd.choice(actions)
+        action = rnd.choice(("crash", "give up")) if rnd.random() < 0.04 else rnd.choice(actions)
         if action == "write":
             write(server, rnd, keys)
         elif action == "show":
             server.visible = min(server.visible + 1, len(server.binlog))
         elif action == "crash":
             capture.boot()
+        elif action == "give up":
+            capture.give_up()
         else:
             {
                 "plan": capture.plan,
