@@ -72,7 +72,7 @@ def registry_url() -> SecretStr | None:
     return supported(
         "{side}.converter.schema.registry.url",
         secret(_URLS),
-        doc="URL of the schema registry for {side}s in Avro. Several URLs of one registry are separated by commas.",
+        doc="URL of the schema registry, for Avro. Several URLs of one registry are separated by commas.",
     )
 
 
@@ -102,7 +102,7 @@ def registry_ca_file() -> str | None:
         "{side}.converter.schema.registry.ssl.truststore.location",
         _CA_FILE,
         default_note="the authorities of the system",
-        doc="PEM file with the certificates of the authorities that are trusted for the registry of {side}s.",
+        doc="PEM file with the certificates of the authorities that are trusted for the registry.",
     )
 
 
@@ -111,7 +111,7 @@ def registry_client_certificate() -> str | None:
     return supported(
         "{side}.converter.schema.registry.ssl.keystore.location",
         _CLIENT_CERTIFICATE,
-        doc="PEM file with the client's certificate and private key for the registry of {side}s.",
+        doc="PEM file with the client's certificate and private key for the registry.",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,31 +25,34 @@ def write_pages(pages: Mapping[str, str], arguments: Sequence[str]) -> int:
 
 
 def supported_table(properties: Iterable[Property]) -> str:
-    """Return the table of supported properties."""
-    lines = ["| property | default | values | description |\n| --- | --- | --- | --- |\n"]
-    lines += [_supported_line(entry) for entry in properties if entry.support is Support.SUPPORTED]
-    return "".join(lines)
+    """Return the table of supported properties, with those of one description in a row."""
+    found = [entry for entry in properties if entry.support is Support.SUPPORTED]
+    return _table(("property", "default", "values", "description"), found, _supported_cells)
 
 
 def unsupported_table(properties: Iterable[Property]) -> str:
-    """Return the table of properties that are ignored or rejected, those with one reason in a row."""
-    rows: dict[tuple[str, str], list[str]] = {}
+    """Return the table of properties that are ignored or rejected, with those of one reason in a row."""
+    found = [entry for entry in properties if entry.support is not Support.SUPPORTED]
+    return _table(("property", "status", "reason"), found, _unsupported_cells)
+
+
+def _table(head: Sequence[str], properties: Iterable[Property], cells: Callable[[Property], Sequence[str]]) -> str:
+    rows: dict[Sequence[str], list[str]] = {}
     for entry in properties:
-        if entry.support is not Support.SUPPORTED:
-            rows.setdefault((_status(entry), _cell(entry.reason)), []).append(_names(entry))
-    lines = [f"| {'<br>'.join(names)} | {status} | {reason} |\n" for (status, reason), names in rows.items()]
-    return "".join(["| properties | status | reason |\n| --- | --- | --- |\n", *lines])
+        rows.setdefault(cells(entry), []).append(_names(entry))
+    lines = [head, ["---"] * len(head), *(("<br>".join(names), *row) for row, names in rows.items())]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _supported_line(entry: Property) -> str:
+def _supported_cells(entry: Property) -> Sequence[str]:
     doc = entry.doc + "".join(f" `{value}` is rejected: {reason}." for value, reason in entry.rejected_values.items())
     values = "" if entry.value_type in {TEXT, SECRET_TEXT} else entry.value_type.expects
-    return f"| {_names(entry)} | {_default(entry)} | {_cell(values)} | {_cell(doc)} |\n"
+    return _default(entry), _cell(values), _cell(doc)
 
 
-def _status(entry: Property) -> str:
+def _unsupported_cells(entry: Property) -> Sequence[str]:
     values = " or ".join(f"`{word}`" if word else "an empty value" for word in entry.no_op_values)
-    return f"{entry.support}, except {values}" if values else str(entry.support)
+    return f"{entry.support}, except {values}" if values else str(entry.support), _cell(entry.reason)
 
 
 def _names(entry: Property) -> str:
