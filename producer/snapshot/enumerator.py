@@ -221,10 +221,15 @@ class Enumerator:
 
     def _on_table_missing(self, workers: Workers, failed: SplitFailed, split: Split) -> bool:
         """Abandon a split whose table is missing; if the table exists, read the split again and return False."""
-        if self._planner.exists(split.table) or not self._mailbox.call(lambda: self._coordinator.abandon_split(split)):
+        exists = self._planner.exists(split.table)
+        if exists or not self._mailbox.call(lambda: self._coordinator.abandon_split(split)):
             self._missing_retries += 1
             if self._missing_retries > MAX_MISSING_TABLE_RETRIES:
-                raise SourceError(failed.message)
+                if exists:
+                    self._policy.raise_unreadable(split.table, SourceError(failed.message))
+                # The new table of that name is gone as well. The stream may hold a change of it, and so not reach its
+                # end: a session that begins without the table does.
+                raise SourceUnavailableError("a table was dropped, created and dropped again", table=split.table)
             workers.submit(failed.worker, self._tasks[failed.worker])
             return False
         plan = self._plans[split.table]
