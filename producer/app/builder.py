@@ -39,7 +39,6 @@ from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.snapshot.fork_server import ForkServer
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
-from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.change_emitter import ChangeEmitter
@@ -152,9 +151,6 @@ class SessionBuilder:
         context, stream = self._open_stream(restored, tables)
         self._status.connected(config.topics.prefix)
         pending = self._track_tables(restored, checked)
-        for table in self._begin(restored.state, captured, read=False):
-            if table not in checked.faults:
-                former_tables.enter(context, table, context.transaction.offset.position)
         signals = self._resources.add(
             SignalService(
                 config,
@@ -357,7 +353,7 @@ class SessionBuilder:
             self._status.table_mode(table, mode)
         for table in restored.gone:
             log.info("a table is gone: its changes are written up to its DROP", table=str(table))
-            restored.registry.track(table, TableMode.STREAMING)
+            restored.registry.track(table, TableMode.STREAMING).fault = stored[str(table)].fault
             self._status.table_mode(table, TableMode.STREAMING)
         # Started plans come first: the stream knows their splits, and the state holds them.
         return sorted(pending, key=lambda table: str(table) not in stored)

@@ -123,7 +123,7 @@ def keep_streaming(
     ending = [table for table in gone if state.tables[str(table)].mode is TableMode.INCREMENTAL]
     _remove_splits(transaction, state, topic_of, lambda table: table in ending)
     for table in ending:
-        state.tables[str(table)] = TableState(TableMode.STREAMING)
+        state.tables[str(table)] = TableState(TableMode.STREAMING, fault=state.tables[str(table)].fault)
         transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
 
 
@@ -201,20 +201,24 @@ def request_full_resnapshot(
     known = state.captured
     tables = sorted(table for table in captured if str(table) in known)
     for table in tables:
-        state.tables[str(table)] = TableState(TableMode.STREAMING)
+        state.tables[str(table)] = TableState(TableMode.STREAMING, fault=state.tables[str(table)].fault)
         transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
     stored = IncrementalSnapshotQueue.from_state(state)
-    queue = stored.emptied().adding(map(SnapshotRequest, tables))
+    queue = stored.emptied().adding(SnapshotRequest(table, required=True) for table in tables)
     _store_queue(transaction, state, stored, queue)
 
 
 def request_snapshots(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:
     """Request an incremental snapshot of more tables, and update ``state``."""
     stored = IncrementalSnapshotQueue.from_state(state)
-    requested = set(stored.tables)
-    added = [SnapshotRequest(table) for table in tables if table not in requested]
-    if added:
-        _store_queue(transaction, state, stored, stored.adding(added))
+
+    def is_running(table: TableId) -> bool:
+        known = state.tables.get(str(table))
+        return known is not None and known.mode is TableMode.INCREMENTAL
+
+    queue = stored.requiring(tables, is_running)
+    if queue is not stored:
+        _store_queue(transaction, state, stored, queue)
 
 
 def _store_queue(

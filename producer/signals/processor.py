@@ -7,7 +7,6 @@ channel offset of the signal. So each signal takes effect exactly once.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -134,18 +133,12 @@ class SignalProcessor:
 
     def on_change_skipped(self, tables: Iterable[TableId]) -> None:
         """See ``SnapshotProgressListener``; a snapshot that is running may have read the row before the change."""
-        added = []
-        by_table: defaultdict[TableId, list[SnapshotRequest]] = defaultdict(list)
-        for request in self.queue.requests:
-            by_table[request.table].append(request)
-        for table in tables:
-            requests = by_table.get(table, [])
-            waiting = requests[1:] if self.is_running(table) else requests
-            if not any(not request.condition and not request.stopped for request in waiting):
-                added.append(SnapshotRequest(table))
-        if added:
-            self._store(self.queue.adding(added))
-            data = data_collections(self.queue.tables)
+        known, queue = self.queue, self.queue.requiring(tables, self.is_running)
+        if queue is known:
+            return
+        self._store(queue)
+        if queue.last > known.last:
+            data = data_collections(queue.tables)
             self._notifications.send(AggregateType.INCREMENTAL, NotificationType.STARTED, data)
 
     def is_running(self, table: TableId) -> bool:
@@ -210,13 +203,16 @@ class SignalProcessor:
         self._notifications.send(AggregateType.INITIAL, NotificationType.TABLE_SCAN_COMPLETED, data)
         self._initial_completed(table)
 
-    def on_table_removed(self, table: TableId, *, incremental: bool, request: int | None = None) -> None:
+    def on_table_removed(self, table: TableId, *, incremental: bool, request: int | None = None) -> bool:
         """See ``SnapshotProgressListener``; also called for a requested table that no longer exists."""
         self._initial_completed(table)
+        required = False
         while (first := self.queue.first_request(table)) is not None and request in {None, first.number}:
+            required = required or first.required
             self._incremental_completed(table, 0, "SQL_EXCEPTION")
             if incremental:
-                return  # a later request may still be possible
+                break  # a later request may still be possible
+        return required
 
     def _initial_completed(self, table: TableId) -> None:
         """Remove a table from the initial snapshot and report its end with the last one."""

@@ -7,6 +7,7 @@ signals, so that each signal is processed once, also after a crash.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,6 +31,8 @@ class SnapshotRequest:
     """SQL condition on the rows; empty: all rows."""
     stopped: bool = False
     """The snapshot is running and must end after the splits that are already assigned."""
+    required: bool = False
+    """The topic lacks rows of the table, or has none of them, until all are read: no signal stops that."""
     number: int = field(default=0, compare=False)
     """Requests are served in this order; ``IncrementalSnapshotQueue.adding`` sets it."""
 
@@ -80,6 +83,27 @@ class IncrementalSnapshotQueue:
         """Return a queue without requests: it is not paused and has no signal."""
         return IncrementalSnapshotQueue(offsets=self.offsets, last=self.last)
 
+    def requiring(self, tables: Iterable[TableId], is_running: Callable[[TableId], bool]) -> IncrementalSnapshotQueue:
+        """Return the queue with a request for all rows of each table that no signal stops.
+
+        One that waits is enough; the first of a table that ``is_running`` may have read rows before.
+        """
+        by_table: defaultdict[TableId, list[SnapshotRequest]] = defaultdict(list)
+        for request in self.requests:
+            by_table[request.table].append(request)
+        added, changed = [], set()
+        for table in tables:
+            waiting = by_table[table][1:] if is_running(table) else by_table[table]
+            whole = [request for request in waiting if not request.condition and not request.stopped]
+            if not whole:
+                added.append(SnapshotRequest(table, required=True))
+            elif not any(request.required for request in whole):
+                changed.add(whole[0].number)
+        if not changed:
+            return self.adding(added) if added else self
+        requests = (replace(each, required=True) if each.number in changed else each for each in self.requests)
+        return replace(self, requests=tuple(requests)).adding(added)
+
     def without(self, table: TableId) -> IncrementalSnapshotQueue:
         """Return the queue without the first request for a table; an empty queue is not paused and has no signal."""
         removed = self.first_request(table)
@@ -122,14 +146,19 @@ class IncrementalSnapshotQueue:
         stored = state.signals
         if stored is None:
             return cls()
-        requests = tuple(
-            SnapshotRequest(TableId(body["database"], body["table"]), body["condition"], body["stopped"], number)
-            for number, body in sorted(state.requests.items())
-        )
+        requests = tuple(_restored(state, number, body) for number, body in sorted(state.requests.items()))
         gtid, event = stored["source"]
         offsets = ChannelOffsets(stored["kafka"], stored["file"], (gtid, event))
         last = max(state.requests, default=0)
         return cls(requests, stored["paused"], stored["correlation_id"], offsets, last)
+
+
+def _restored(state: State, number: int, body: Mapping[str, Any]) -> SnapshotRequest:
+    table, condition = TableId(body["database"], body["table"]), body["condition"]
+    known = state.tables.get(str(table))
+    # Earlier versions did not store it: a table that was in error is read as a whole.
+    in_error = known is not None and known.fault is not None and not condition
+    return SnapshotRequest(table, condition, body["stopped"], body.get("required", in_error), number)
 
 
 def _stored(request: SnapshotRequest) -> dict[str, Any]:
@@ -138,6 +167,7 @@ def _stored(request: SnapshotRequest) -> dict[str, Any]:
         "table": request.table.table,
         "condition": request.condition,
         "stopped": request.stopped,
+        "required": request.required,
     }
 
 
@@ -208,12 +238,23 @@ def _stop(queue: IncrementalSnapshotQueue, action: StopSnapshot, is_running: Cal
     if not queue.tables:
         return SignalResult(queue, warning="nothing to stop: no snapshot is running")
     expressions = action.tables
-    matched = queue.tables if expressions is None else _matched(queue.tables, expressions)
-    if not matched:
+    named = queue.tables if expressions is None else _matched(queue.tables, expressions)
+    if not named:
         return SignalResult(queue, warning="nothing to stop: none of the tables is in the snapshot")
+    required = {request.table for request in queue.requests if request.required}
+    warning = ""
+    if kept := [str(table) for table in named if table in required]:
+        warning = (
+            f"read to the end, since their topics lack rows until then: {', '.join(kept)}; "
+            "use pause-snapshot to delay that, or exclude the tables"
+        )
+    free = {request.table for request in queue.requests if not (request.stopped or request.required)}
+    matched = [table for table in named if table in free]
+    if not matched:
+        return SignalResult(queue, warning=warning)
     requests = []
     for request in queue.requests:
-        if request.stopped or request.table not in matched:
+        if request.stopped or request.required or request.table not in matched:
             requests.append(request)
         elif is_running(request.table):
             requests.append(replace(request, stopped=True))
@@ -221,7 +262,7 @@ def _stop(queue: IncrementalSnapshotQueue, action: StopSnapshot, is_running: Cal
     if not after.tables:
         after = replace(after, paused=False)
     data = {} if expressions is None else data_collections(matched)
-    return SignalResult(after, (PendingNotification(NotificationType.ABORTED, data),))
+    return SignalResult(after, (PendingNotification(NotificationType.ABORTED, data),), warning)
 
 
 def _matched(tables: Sequence[TableId], expressions: Sequence[TableExpression]) -> tuple[TableId, ...]:

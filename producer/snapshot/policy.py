@@ -298,7 +298,7 @@ class IncrementalSnapshot(SnapshotPolicy):
         if planned:
             self._remove_planned(table)
         else:
-            self._cancel(table, "the source does not have the table")
+            self._cancel(table, "the source does not have the table", missing=True)
 
     def raise_unreadable(self, table: TableId, error: TailraceError) -> NoReturn:
         """See ``SnapshotPolicy``: the request is at fault, or the table is no more what was planned."""
@@ -314,10 +314,10 @@ class IncrementalSnapshot(SnapshotPolicy):
         """See ``SnapshotCoordinator``; None also if the request has been withdrawn since. On the stream's thread."""
         return None if self.stopped(table) else self._coordinator.prepare_incremental(table, whole=whole)
 
-    def _cancel(self, table: TableId, reason: str) -> None:
+    def _cancel(self, table: TableId, reason: str, *, missing: bool = False) -> None:
         number = self._number(table)
         log.info("an incremental snapshot is cancelled", table=str(table), request=number, reason=reason)
-        self._call(lambda: self._coordinator.cancel_incremental(table, number))
+        self._call(lambda: self._coordinator.cancel_incremental(table, number, missing=missing))
 
     def _number(self, table: TableId) -> int | None:
         taken = self._taken.get(table)

@@ -3,6 +3,11 @@
 A table that is dropped, renamed, or no longer captured leaves its rows in its topic. A table that has the name later is
 another one, also if it is the same one that comes back: nothing was read of it in between.
 
+Invariant: CREATED empties a target only if every row that the table has will follow it: the stream has read the CREATE
+of the table and no row of it, or all of it is read, which no signal stops. Before the first record of any other table
+nothing is said: readers keep the rows of the former one, since the table may well be the same (a swap that began before
+a start, a table that was included again).
+
 Invariant: before the first record of a table whose topic may have rows of a former one, readers get a record CREATED.
 Its position is behind every row of the former table, and not behind any row of the new one. So each way in which a
 table leaves calls ``leave``, in the Kafka transaction of the offset behind it, and each way in which a table begins
@@ -17,11 +22,15 @@ definition.
 
 from __future__ import annotations
 
+import structlog
+
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.watermark_record import table_created
 from tailrace.schemas.names import watermarks_topic
+
+log = structlog.get_logger(__name__)
 
 
 def former_key(table: object) -> bytes:
@@ -35,12 +44,19 @@ def leave(context: StreamContext, table: TableId) -> None:
     context.transaction.store(former_key(table), b"{}")
 
 
-def enter(context: StreamContext, table: TableId, at: Offset, *, whole: bool = False) -> None:
+def enter(context: StreamContext, table: TableId, at: Offset, *, follow: bool = True, known: bool = True) -> None:
     """A table begins: tell readers that what its topic has from before ``at`` is gone, if there may be such rows.
 
-    ``whole``: all of its rows follow, so that this is right also if it is not known what the topic has.
+    ``follow``: all rows that the table has will be in the topic. ``known``: the state says what the topic has.
     """
-    if whole or str(table) in context.registry.former:
+    is_another = str(table) in context.registry.former
+    if is_another and not follow:
+        log.warning(
+            "a table has the name of a former one, and its rows are not read: readers keep those of the former one",
+            table=str(table),
+            hint="send a signal execute-snapshot for the table, and compare its target",
+        )
+    elif is_another or (follow and not known):
         topic = context.tables.topic(table)
         record = table_created(table, topic, at, partitions=context.transaction.partitions(topic))
         context.transaction.send(watermarks_topic(context.settings.prefix), record.record_key(), record.to_json())

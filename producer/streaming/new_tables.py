@@ -49,6 +49,8 @@ class Arrival(NamedTuple):
     """The topic may lack rows of the table, or have other values: it is read."""
     same: bool = False
     """The table has the rows of the one that it replaces: what the topic has is not gone."""
+    empty: bool = False
+    """The table certainly has no rows."""
 
 
 _ARRIVAL: Final = Arrival()
@@ -84,11 +86,27 @@ class NewTables:
         tracked = self._registry.tables.get(table)
         if tracked is None or tracked.mode is TableMode.ERROR:
             self._created[table] = may_exist and self._created.get(table, True)
-            self._reject_shared_topic(table)
+            if not self._reject_shared_topic(table) and tracked is None and not may_exist:
+                self._begin_empty(table, at)
         else:
-            self._come_back(tracked, at)
+            self._come_back(tracked, at, follow=not may_exist or self._reads(table))
 
-    def _come_back(self, tracked: TrackedTable, at: Offset) -> None:
+    def _begin_empty(self, table: TableId, at: Offset) -> None:
+        """A table is certainly new and empty: a start before its first change does not know that any more."""
+        if str(table) in self._context.registry.former:
+            self._topics.ensure_tables([table])
+            former_tables.enter(self._context, table, at)
+
+    def is_empty(self, table: TableId | None) -> bool:
+        """Whether the stream has read the CREATE of a table, and no change of it since."""
+        return table is not None and self._created.get(table) is False and table not in self._registry.tables
+
+    def lacks_rows(self, table: TableId) -> bool:
+        """Whether the topic of a captured table is not complete until the table is read."""
+        tracked = self._registry.tables.get(table)
+        return tracked is not None and (tracked.mode is TableMode.ERROR or tracked.fault is not None)
+
+    def _come_back(self, tracked: TrackedTable, at: Offset, *, follow: bool) -> None:
         """A table that the stream has not ceased to track has its name from ``at`` on: it is perhaps another one.
 
         The splits of its initial snapshot may have read the new table when the log was not at ``at`` yet: readers take
@@ -97,7 +115,7 @@ class NewTables:
         if tracked.mode in _PLANNED_LATER:
             return
         is_another = str(tracked.id) in self._registry.former
-        former_tables.enter(self._context, tracked.id, at)
+        former_tables.enter(self._context, tracked.id, at, follow=follow)
         if is_another and tracked.mode is TableMode.SNAPSHOT:
             self._listener.request_reading(tracked.id)
 
@@ -139,7 +157,7 @@ class NewTables:
         elif tracked.mode is TableMode.ERROR:
             self.on_definition_changed(table, at)
         elif tracked.mode not in _PLANNED_LATER:
-            self._come_back(tracked, at)
+            self._come_back(tracked, at, follow=self._all_follow(table, arrival))
             if arrival.read:
                 self._request(table)
 
@@ -221,7 +239,7 @@ class NewTables:
 
     def _capture(self, table: TableId, at: Offset, arrival: Arrival) -> TrackedTable:
         context = self._context
-        whole = table in self._created or (arrival.read and not arrival.same and self._reads(table))
+        created = self._created.get(table)
         self._topics.ensure_tables([table])
         tracked = self._registry.tables.get(table)
         if tracked is None:
@@ -233,13 +251,18 @@ class NewTables:
         state = TableState(TableMode.STREAMING, fault=tracked.fault)
         context.transaction.store(table_key(table), state.to_json())
         context.status.table_mode(table, TableMode.STREAMING)
-        former_tables.enter(context, table, at, whole=whole)
+        follow = created is False or tracked.fault is not None or self._all_follow(table, arrival)
+        former_tables.enter(context, table, at, follow=follow, known=arrival.same and tracked.fault is None)
         if tracked.fault is not None:
             log.info("a table in error is captured again: it is read", table=str(table), error=tracked.fault.reason)
             self._listener.request_reading(table)
         elif arrival.read:
             self._request(table)
         return tracked
+
+    def _all_follow(self, table: TableId, arrival: Arrival) -> bool:
+        """Whether all rows that a table has will be in its topic."""
+        return arrival.empty or (arrival.read and self._reads(table))
 
     def _request(self, table: TableId) -> None:
         if self._reads(table):

@@ -10,7 +10,7 @@ pt-online-schema-change makes three triggers. Any other swap is that of two tabl
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -43,7 +43,9 @@ class ToolSwap(NamedTuple):
 class OnlineSwaps:
     """Remembers the copies that tools make, and recognizes their swaps; used by the stream's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, lacks_rows: Callable[[TableId], bool]) -> None:
+        """``lacks_rows``: whether the topic of a table is not complete, so that its copy is not the same table."""
+        self._lacks_rows = lacks_rows
         self._renamed_to: dict[TableId, TableId] = {}
         """Tables that were renamed away: gh-ost can rename in two statements."""
         self._alters: dict[TableId, list[DdlEffect]] = {}
@@ -86,7 +88,8 @@ class OnlineSwaps:
 
     def _on_rename(self, event: QueryEvent, renamed_from: TableId, effect: DdlEffect) -> ToolSwap | None:
         table, alters = effect.table, self._alters.pop(renamed_from, None)
-        self._renamed_to[renamed_from] = table
+        if not self._lacks_rows(renamed_from):
+            self._renamed_to[renamed_from] = table
         former = self._renamed_to.pop(table, None)
         if former is None or alters is None or len(alters) > 1:
             return None

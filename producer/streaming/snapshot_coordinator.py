@@ -23,7 +23,7 @@ from tailrace.producer.kafka.state_store import (
 from tailrace.producer.model.protocols import KeyOrdering, Offset
 from tailrace.producer.model.split import EndedRange, SortKey, Split
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.table_mode import TableMode, TablePresence
+from tailrace.producer.model.table_mode import TableFault, TableMode, TablePresence
 from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
@@ -35,6 +35,7 @@ from tailrace.producer.streaming.watermark_record import end_watermark, high_wat
 from tailrace.schemas.names import watermarks_topic
 from tailrace.schemas.watermark import Watermark
 
+_NOT_READ: Final = "the incremental snapshot that all rows of the table need was cancelled"
 log = structlog.get_logger(__name__)
 
 _REPORT_HOLD_S: Final = 5.0
@@ -150,10 +151,11 @@ class SnapshotCoordinator:
     def prepare_incremental(self, table: TableId, *, whole: bool) -> Offset | None:
         """Take up a table in error; return the barrier for reading the greatest key: changes before it may be skipped.
 
-        None: the table cannot be read now. ``whole``: all of its rows are to be read, as a table in error needs.
+        None: the table cannot be read now. ``whole``: all of its rows are to be read, as a table in error needs, until
+        that is done.
         """
         tracked = self._registry.tables.get(table)
-        if tracked is None or (tracked.mode is TableMode.ERROR and not whole):
+        if tracked is None or (not whole and (tracked.mode is TableMode.ERROR or tracked.fault is not None)):
             return None
         self._versions.take_up(table)
         return self._transaction.offset.barrier()
@@ -190,12 +192,13 @@ class SnapshotCoordinator:
         # A later start must not continue it: its splits would get the ids of those that have ended.
         self._store_table(table, TableState(TableMode.STREAMING, fault=self._registry.tables[table].fault))
 
-    def cancel_incremental(self, table: TableId, request: int | None = None) -> None:
+    def cancel_incremental(self, table: TableId, request: int | None = None, *, missing: bool = False) -> None:
         """Cancel an incremental snapshot: written rows get their END. Durable on return.
 
-        The table keeps streaming; one that was in error, and must be read for that, is in error again. No reader may be
-        active, unless the stream stops: its rows would follow changes that they do not contain. ``request``: the number
-        of the one that is removed, and no other; None: that of the snapshot that is running.
+        The table keeps streaming, unless its topic lacks rows that the snapshot had to bring: then it is in error, so
+        that it is read when that is possible. ``missing``: the log will bring its end, which settles that. No reader
+        may be active, unless the stream stops: its rows would follow changes that they do not contain. ``request``: the
+        number of the one that is removed, and no other; None: that of the snapshot that is running.
         """
         tracked = self._registry.tables.get(table)
         if tracked is not None and tracked.mode is TableMode.INCREMENTAL:
@@ -204,9 +207,9 @@ class SnapshotCoordinator:
                     self._end(split)
             self._forget_ended(tracked)
             self._stream_only(table)
-        if tracked is not None and tracked.mode is TableMode.STREAMING and tracked.fault is not None:
-            self._versions.fail(table, tracked.fault)
-        self._listener.on_table_removed(table, incremental=True, request=request)
+        lacks_rows = self._listener.on_table_removed(table, incremental=True, request=request) and not missing
+        if tracked is not None and tracked.mode is TableMode.STREAMING and (tracked.fault is not None or lacks_rows):
+            self._versions.fail(table, tracked.fault or TableFault(_NOT_READ, {}, defined=True))
         self._transaction.commit()
 
     # -- splits ------------------------------------------------------------------------------------------------------

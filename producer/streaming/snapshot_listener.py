@@ -24,10 +24,11 @@ class SnapshotProgressListener(Protocol):
     def request_reading(self, table: TableId) -> None:
         """Request an incremental snapshot of a table, also if one is running that may have missed rows."""
 
-    def on_table_removed(self, table: TableId, *, incremental: bool, request: int | None = None) -> None:
+    def on_table_removed(self, table: TableId, *, incremental: bool, request: int | None = None) -> bool:
         """The snapshot of a table was cancelled: the source no longer has the table, or it cannot be read.
 
-        ``request``: the number of the incremental snapshot that it was; another one of the table stays.
+        ``request``: the number of the incremental snapshot that it was; another one of the table stays. Return whether
+        the topic lacks rows now that it would have.
         """
 
     def on_change_skipped(self, tables: Iterable[TableId]) -> None:

@@ -70,7 +70,7 @@ class TableLifecycle:
         self._schema_changes = schema_changes
         self._versions = versions
         self._new_tables = new_tables
-        self._swaps = OnlineSwaps()
+        self._swaps = OnlineSwaps(new_tables.lacks_rows)
 
     def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
         """Apply the effects of a statement and write its records; return tables whose snapshots must restart."""
@@ -93,18 +93,20 @@ class TableLifecycle:
     def _apply_to_tables(self, event: QueryEvent, effect: DdlEffect, arrival: Arrival) -> bool:
         captured = self._context.settings.table_filter.includes(effect.table)
         at = self._context.transaction.offset.position.after(event)
+        empty = False
         if effect.change is Change.DROP_DATABASE:
             self._new_tables.on_database_dropped(effect.table.database)
             for table in [table for table in self._registry.tables if table.database == effect.table.database]:
                 self._on_dropped(table)
         elif effect.change in {Change.DROP, Change.RENAME}:
+            empty = self._new_tables.is_empty(effect.renamed_from)
             self._on_dropped(effect.renamed_from or effect.table)
         if effect.change in {Change.CREATE, Change.RENAME} and captured:
             self._on_created(effect.table, at)
         if effect.change is Change.CREATE and captured:
             self._new_tables.on_created(effect.table, at, may_exist=effect.may_exist)
         elif effect.change is Change.RENAME and captured:
-            self._new_tables.on_arrived(effect.table, at, arrival)
+            self._new_tables.on_arrived(effect.table, at, arrival._replace(empty=empty))
         elif effect.change in {Change.ALTER, Change.INDEX}:
             self._new_tables.on_definition_changed(effect.table, at)
         restarts = effect.removes_rows_silently and captured and self._on_rows_removed(event, effect)

@@ -155,7 +155,7 @@ def test_table_is_recreated_while_a_snapshot_reads_it(
     assert found == source_rows(database, "t") == {7: "new", 70: "new", 1000: "new"}
 
 
-def test_table_is_dropped_again_while_a_snapshot_reads_it(
+def test_second_table_is_dropped_while_a_snapshot_reads_it(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """The stream holds a change of the second table, so it does not come to the statement that ends that one."""

@@ -10,7 +10,7 @@ import pytest
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import watermarks_topic
 from tests.support.capture import CaptureThread, eventually, properties, records_of
-from tests.support.incremental_checks import state_of
+from tests.support.incremental_checks import signal, state_of
 from tests.support.incremental_window import request_snapshot
 from tests.support.topics import read_topic
 
@@ -197,15 +197,30 @@ def test_faults_in_an_initial_snapshot(
 def test_faults_in_an_incremental_snapshot(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """A row that cannot be written ends the reading of its table alone; a table in error is read as a whole."""
+    """A row that cannot be written ends the reading of its table alone; a table in error is read as a whole.
+
+    No signal ends that reading before.
+    """
     tables = Tables(kafka_broker, prefix, database)
     for name, column in {"dated": "DATE", "well": "INT"}.items():
         tables.create(name, column)
     with database.connect() as session, session.cursor() as cursor:
         cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES'")
         cursor.execute("UPDATE dated SET c = '2024-02-31' WHERE id = 8")
-    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SIGNALS, "snapshot.mode": "no_data"})
-    with CaptureThread(settings) as capture:
+    changes = {**SIGNALS, "snapshot.mode": "no_data", "incremental.snapshot.chunk.size": 3}
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, changes)
+    signals: list[int] = []
+
+    def processed() -> int:
+        return int((state_of(kafka_broker, prefix, "signals") or {})["kafka"])
+
+    def stop(split: Split) -> None:
+        if signals and split.table.table == "dated" and split.number == 1:
+            signals.append(processed())
+            signal(kafka_broker, prefix, "stop-snapshot")
+            eventually(lambda: processed() > signals[-1], "the stop is processed")
+
+    with CaptureThread(settings, SnapshotHooks(before_low=stop)) as capture:
         capture.wait_snapshot()
         tables.request("dated", "well")
         eventually(
@@ -213,6 +228,8 @@ def test_faults_in_an_incremental_snapshot(
         )
         database.execute("DELETE FROM dated WHERE id IN (1, 8)")
         database.execute("UPDATE well SET v = 100 WHERE id = 1")
+        signals.append(0)
         tables.request("dated")
         tables.wait_equal()
         capture.wait_snapshot()
+    assert len(signals) == 2

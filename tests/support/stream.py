@@ -84,6 +84,8 @@ class FakeListener:
 
     def __init__(self) -> None:
         self.reports: list[tuple[str, TableId, bool]] = []
+        self.required = False
+        """Whether the topics of removed tables lack rows."""
 
     def on_table_started(self, table: TableId, *, incremental: bool) -> None:
         """See ``SnapshotProgressListener``."""
@@ -98,9 +100,10 @@ class FakeListener:
         """See ``SnapshotProgressListener``."""
         self.reports.append((f"completed {rows}", table, incremental))
 
-    def on_table_removed(self, table: TableId, *, incremental: bool, request: int | None = None) -> None:  # noqa: ARG002
+    def on_table_removed(self, table: TableId, *, incremental: bool, request: int | None = None) -> bool:  # noqa: ARG002
         """See ``SnapshotProgressListener``."""
         self.reports.append(("removed", table, incremental))
+        return self.required
 
     def request_reading(self, table: TableId) -> None:
         """See ``SnapshotProgressListener``."""

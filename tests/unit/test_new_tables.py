@@ -15,7 +15,7 @@ from tailrace.producer.kafka.state_store import table_key
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion, TransactionBegin
 from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
-from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.mysql.ddl import ddl_effects
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
@@ -364,3 +364,82 @@ def test_tables_of_other_databases_do_not_arrive() -> None:
     assert Change.EXCHANGE in {
         effect.change for effect in ddl_effects("ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b", "x")
     }
+
+
+UNREAD = TableId("db", "unread")
+CREATE_UNREAD = "CREATE TABLE unread (id INT PRIMARY KEY, v INT)"
+CREATE_COPY = "CREATE TABLE copy (id INT PRIMARY KEY, v INT)"
+
+
+@pytest.mark.parametrize(
+    ("statements", "changed", "created"),
+    [
+        ([CREATE_UNREAD], None, True),
+        (["CREATE TABLE IF NOT EXISTS unread (id INT PRIMARY KEY, v INT)"], None, False),
+        (["RENAME TABLE away TO unread"], None, False),
+        ([CREATE_COPY, "RENAME TABLE copy TO unread"], None, True),
+        ([CREATE_COPY, "RENAME TABLE copy TO unread"], TableId("db", "copy"), False),
+        (["CREATE TABLE excluded.copy LIKE unread", "RENAME TABLE excluded.copy TO unread"], None, False),
+        (["rename /* gh-ost */ table `db`.`_unread_gho` to `db`.`unread`"], None, False),
+        ([], None, False),
+    ],
+    ids=["created", "perhaps created", "renamed", "empty copy", "copy with rows", "unseen copy", "gh-ost", "included"],
+)
+def test_readers_keep_the_former_rows_of_a_table_whose_rows_do_not_follow(
+    statements: list[str], changed: TableId | None, created: bool
+) -> None:
+    """A table that is not read replaces the rows of a former one only if it is certainly empty when it begins."""
+    stream = Stream()
+    stream.registry.former.add(str(UNREAD))
+    stream.catalog |= {UNREAD: ("id",), TableId("db", "copy"): ("id",)}
+    for sql in statements:
+        stream.ddl(sql)
+        if changed is not None and sql == CREATE_COPY:
+            stream.insert(changed, "id")
+    stream.insert(UNREAD, "id")
+    marks = [value or b"" for topic, _, value in stream.producer.open if topic == watermarks_topic("p")]
+    assert any(b'"CREATED"' in value and b"p.db.unread" in value for value in marks) == created
+    assert str(UNREAD) not in stream.registry.former
+    assert UNREAD not in stream.requested
+
+
+def test_creation_is_written_at_once_for_a_start_before_the_first_change() -> None:
+    """A start does not know any more that the table is new: without the record its readers would keep the rows."""
+    stream = Stream()
+    stream.registry.former.add(str(UNREAD))
+    stream.ddl(CREATE_UNREAD)
+    assert stream.reported_as_created == 1
+    assert stream.mode(UNREAD) is None
+
+
+def test_swap_of_a_tool_does_not_end_the_fault_of_its_table() -> None:
+    """Changes of a table in error are missing in its topic, whatever its copy has."""
+    for statements in ([*GH_OST, GH_OST_SWAP], [*PT_OSC, PT_OSC_SWAP]):
+        stream = Stream()
+        stream.registry.track(T, TableMode.STREAMING)
+        stream.catalog |= {T: ("id",), TableId("db", "_t_del"): ("id",), TableId("db", "_t_old"): ("id",)}
+        stream.versions.fail(T, TableFault("a fault", {}))
+        for sql in statements:
+            stream.ddl(sql)
+        assert T in stream.requested
+        assert stream.reported_as_created
+
+
+@pytest.mark.parametrize(
+    ("required", "missing", "mode"), [(True, False, "error"), (True, True, "streaming"), (False, False, "streaming")]
+)
+def test_table_whose_topic_lacks_rows_does_not_stream_on_when_its_reading_ends_early(
+    required: bool, missing: bool, mode: str
+) -> None:
+    """It arrived with rows: readers have removed what they had. A table that is gone has its end in the log."""
+    stream = Stream()
+    stream.catalog[T] = ("id",)
+    stream.ddl("RENAME TABLE other.t TO t")
+    assert stream.requested == [T]
+    stream.listener.required = required
+    stream.coordinator.cancel_incremental(T, missing=missing)
+    tracked = stream.registry.tables[T]
+    assert (tracked.mode, tracked.fault is None) == (mode, mode == "streaming")
+    if mode == "error":
+        assert stream.insert(T, "id"), "its next change takes it up"
+        assert stream.requested == [T, T]

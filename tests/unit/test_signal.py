@@ -12,8 +12,9 @@ import pytest
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.signals import signal_consumer, signal_settings, signal_topic
 from tailrace.producer.config import ProducerConfig, load
-from tailrace.producer.kafka.state_store import State, decode
+from tailrace.producer.kafka.state_store import State, TableState, decode
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.notifications.notification import (
     NOTIFICATION_KEY,
@@ -153,6 +154,29 @@ def test_stopped_table_can_be_requested_at_once() -> None:
     assert requested.without(A).requests == (SnapshotRequest(A),)
     assert after(IncrementalSnapshotQueue(), stop())[1:] == ([], "nothing to stop: no snapshot is running")
     assert after(queue, stop("other.a"))[1:] == ([], "nothing to stop: none of the tables is in the snapshot")
+
+
+def test_readings_that_a_topic_needs_are_not_stopped() -> None:
+    """A table that was in error, or arrived with rows, would be incomplete; other requests of it are stopped."""
+    queue = IncrementalSnapshotQueue().requiring([A], lambda _: False)
+    both, *_ = after(queue, execute("db.b"))
+    stopped, sent, warning = after(both, stop(), A)
+    assert (stopped.requests, stopped.tables, sent) == ((SnapshotRequest(A, required=True),), (A,), ["ABORTED"])
+    assert "db.a; use pause-snapshot" in warning
+    assert after(stopped, stop("db.a"), A)[:2] == (stopped, [])
+    signalled, *_ = after(IncrementalSnapshotQueue(), execute("db.a"))
+    assert signalled.requiring([A], lambda _: False).requests == (SnapshotRequest(A, required=True),)
+    assert signalled.requiring([A], lambda _: True).requests == (SnapshotRequest(A), SnapshotRequest(A, required=True))
+
+
+def test_request_of_an_earlier_version_for_a_table_in_error_is_required() -> None:
+    """Its record does not say so, and the table has its fault until it is read."""
+    state = State(signals=orjson.loads(IncrementalSnapshotQueue().to_json()))
+    body = {"database": "db", "table": "a", "condition": "", "stopped": False}
+    state.requests = {1: body, 2: {**body, "table": "b"}, 3: {**body, "condition": "x > 1"}}
+    state.tables["db.a"] = TableState(TableMode.STREAMING, fault=TableFault("reason", {}))
+    restored = IncrementalSnapshotQueue.from_state(state)
+    assert [request.required for request in restored.requests] == [True, False, False]
 
 
 def test_pause_and_resume_need_a_running_snapshot() -> None:
