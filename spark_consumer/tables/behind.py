@@ -1,7 +1,8 @@
 """A target that has applied less than the query has read: it was restored, or the position of the query is not its own.
 
-The invariant: the ledger of a target reaches the start of each range that is written to it. Otherwise nobody would read
-the records in between, and the commit of the range would say that they are applied. A table whose target is behind
+The invariant: the ledger of a target reaches the start of each range that is written to it, and in partitions without
+new records the offset up to which they are read. Otherwise nobody would read the records in between, and the commit of
+the range would say that they are applied. A table whose target is behind
 goes back: its position (parking.py) is set to the ledger, and its records are read again from there. If Kafka has
 removed them, reading them parks the table.
 
@@ -23,24 +24,25 @@ if TYPE_CHECKING:
 class TargetBehindError(SinkError):
     """A target has not applied all records before a range."""
 
-    def __init__(self, found: TopicRange, behind: Mapping[int, int]) -> None:
+    def __init__(self, topic: str, starts: Mapping[int, int], behind: Mapping[int, int]) -> None:
         """``behind``: partition to the offset at which the records begin that the target has not applied."""
         self.starts = {str(number): offset for number, offset in behind.items()}
         super().__init__(
-            f"the target has not applied all records of topic {found.topic} that are before those of the batch",
+            f"the target has not applied all records of topic {topic} that are before those of the batch",
             hint="they are read again from Kafka",
             applied_up_to=dict(behind),
-            batch_starts_at={number: found.partitions[number].start for number in behind},
+            batch_starts_at={number: starts[number] for number in behind},
         )
 
 
-def require_reached(found: TopicRange, applied: Mapping[int, int], *, is_whole: bool) -> None:
+def require_reached(found: TopicRange, read: Mapping[int, int], applied: Mapping[int, int], *, is_whole: bool) -> None:
     """Raise TargetBehindError if a target has not applied all records before a range.
 
-    ``is_whole``: whether an earlier batch has read the topic from its beginning.
+    ``read``: of all partitions, how far they are read after the range. ``is_whole``: whether an earlier batch has read
+    the topic from its beginning.
     """
-    known = applied if not is_whole else {**dict.fromkeys(found.partitions, 0), **applied}
-    starts = {number: max(each.start, 0) for number, each in found.partitions.items()}
+    starts = {**read, **{number: max(each.start, 0) for number, each in found.partitions.items()}}
+    known = applied if not is_whole else {**dict.fromkeys(starts, 0), **applied}
     behind = {number: known[number] for number, start in starts.items() if number in known and known[number] < start}
     if behind:
-        raise TargetBehindError(found, behind)
+        raise TargetBehindError(found.topic, starts, behind)

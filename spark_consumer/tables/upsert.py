@@ -50,7 +50,8 @@ class UpsertTable(TableWork):
             return TableResult(0, None)
         applied = self._services.sink.applied(self._services.transform(newest).schema)
         if applied is not None:
-            require_reached(self._range, applied, is_whole=before.step >= 0 and not self._services.accept_incomplete)
+            is_whole = before.step >= 0 and not self._services.accept_incomplete
+            require_reached(self._range, self._ends, applied, is_whole=is_whole)
         applied = applied or {}
         check_start(self._services, self._topic, before, self._range, applied)
         left = self._range.after(applied)

@@ -33,11 +33,17 @@ pytestmark = pytest.mark.timeout(1800)
 
 
 def start(
-    backend: type[SinkBackend], spark: SparkSession, broker: KafkaBroker, prefix: str, work: Path
+    backend: type[SinkBackend],
+    spark: SparkSession,
+    broker: KafkaBroker,
+    prefix: str,
+    work: Path,
+    *,
+    partitions: int = 1,
 ) -> tuple[BatchRunner, Table]:
     """Return a query over a new table."""
     feed = Feed(broker, prefix)
-    table = feed.table(table_schema(prefix, "t", INTEGER))
+    table = feed.table(table_schema(prefix, "t", INTEGER), partitions=partitions)
     return BatchRunner(feed, table, backend(spark, broker, work), work), table
 
 
@@ -117,7 +123,8 @@ LONG = [IcebergBackend, OnPostgres, OnMySql, UpsertKafkaBackend]
 def test_older_copy_of_a_target_gets_what_it_lacks(
     backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
-    run, table = start(backend, spark, kafka_broker, prefix, tmp_path)
+    """Also in a partition without a new record."""
+    run, table = start(backend, spark, kafka_broker, prefix, tmp_path, partitions=2)
     run.batch(table.change("c", None, row(1), pos=100), table.change("c", None, row(2), pos=105))
     put_back = saved(run)
     run.batch(table.change("c", None, row(3), pos=110), table.change("d", row(2), None, pos=111))
