@@ -17,6 +17,7 @@ from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
 from tailrace.spark_consumer.sink.routing import QuerySink
 from tailrace.spark_consumer.source.kafka import read_stream, stream_options
 from tailrace.spark_consumer.source.kafka_admin import topic_names
+from tailrace.spark_consumer.source.ranges import require_offsets
 from tailrace.spark_consumer.source.topics import subscribe_pattern
 from tailrace.spark_consumer.spark_line import last_progress
 from tailrace.spark_consumer.start_checks import require_transforms
@@ -58,6 +59,7 @@ class RunningQuery:
         self._pipeline = Pipeline(settings, sinks, status)
         self._pipeline.pause_point = self._pause_point
         try:
+            require_offsets(spark, config.checkpoint)
             require_transforms(spark, config, self._pipeline)
             self._pipeline.load_positions(spark)
             if config.sinks or any(sink.has_overrides for sink in sinks):

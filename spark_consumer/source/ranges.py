@@ -96,6 +96,13 @@ def committed(spark: SparkSession, checkpoint: str) -> tuple[int, Offsets]:
     return (max(batches), _offsets(spark, f"{root}/offsets/{max(batches)}")) if batches else (-1, {})
 
 
+def require_offsets(spark: SparkSession, checkpoint: str) -> None:
+    """Raise an error that names the file if the last offsets of a checkpoint cannot be read: that of Spark does not."""
+    folder = f"{checkpoint.rstrip('/')}/offsets"
+    for number in sorted(int(name) for name in children(spark, folder) if name.isdigit())[-2:]:
+        _offsets(spark, f"{folder}/{number}")
+
+
 def ranges_between(start: Offsets, end: Offsets) -> dict[str, TopicRange]:
     """Return the range of each topic that has offsets between two positions."""
     found = {}
@@ -116,7 +123,8 @@ def _offsets(spark: SparkSession, path: str) -> Offsets:
     if found is None:
         raise SinkError(
             "the offsets of a batch cannot be read from the checkpoint",
-            hint="restore the whole checkpoint directory, and use a Spark version that this release supports",
+            hint="restore the whole checkpoint directory, and use a Spark version that this release supports; without "
+            "a copy start with an empty checkpoint: the targets tell what they have applied",
             path=path,
             content=None if text is None else text[:200],
         )

@@ -14,7 +14,7 @@ from pyspark.sql import types as tp
 from tailrace.runtime.stored_format import NewerFormatError, program_version
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.documents import delete_document, document_names, read_document, write_document
-from tailrace.spark_consumer.errors import StoredFileError
+from tailrace.spark_consumer.errors import SinkError, StoredFileError
 from tailrace.spark_consumer.files import children, delete, exists, read_text
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
@@ -24,6 +24,7 @@ from tailrace.spark_consumer.sink.assignments import Assignments
 from tailrace.spark_consumer.sink.parquet import _claim_in
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.tables.parking import ParkedTables, TablePosition
+from tests.spark.running import run_query
 from tests.support.faulty_files import Faults, faulty_files
 
 if TYPE_CHECKING:
@@ -258,6 +259,22 @@ def test_documents_of_sinks_without_a_version_open(spark: SparkSession, tmp_path
     columns.write_text('{"fields":[{"metadata":{},"name":"id","nullable":true,"type":"integer"}],"type":"struct"}')
     assert read_document(spark, str(claim), _claim_in) == (TOPIC, "{}")
     assert read_document(spark, str(columns), tp.StructType.fromJson) == tp.StructType().add("id", tp.IntegerType())
+
+
+def test_offsets_that_cannot_be_read_stop_the_start(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would stop later, with an error that does not name the file."""
+    file = tmp_path / "checkpoint" / "offsets" / "7"
+    file.parent.mkdir(parents=True)
+    given = {
+        "bootstrap.servers": "127.0.0.1:9",
+        "topic.prefix": "p",
+        "checkpointLocation": str(tmp_path / "checkpoint"),
+    }
+    for text in ("", 'v1\n{"batchWatermarkMs":0}\n{"p.d.t":{"0":'):
+        file.write_text(text)
+        _, error = run_query(spark, {**given, "sink": "delta", "sink.path": str(tmp_path / "tables")})
+        assert isinstance(error, SinkError)
+        assert error.context["path"] == str(file)
 
 
 def test_assignments_that_cannot_be_read_stop_the_start(spark: SparkSession, tmp_path: Path) -> None:
