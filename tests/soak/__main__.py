@@ -25,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of writers and faults (default 1)")
     parser.add_argument("--rows", type=int, default=1500, help="rows of each table at the start of a round")
     parser.add_argument("--faults", type=int, default=60, help="faults of a round (default 60)")
-    parser.add_argument("--consumer", action="store_true", help="faults of the consumer; its tables are compared")
+    parser.add_argument(
+        "--consumer", action="store_true", help="faults of the consumer, its files and targets; tables are compared"
+    )
     parser.add_argument("--cluster", action="store_true", help="with --consumer: on a cluster")
     options = parser.parse_args(arguments)
     if options.consumer:

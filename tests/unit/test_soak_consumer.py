@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak.consumer.context import Said, complaints
 from tests.soak.consumer.progress import has_applied, parked_reason
 from tests.soak.consumer.verify import compare
 from tests.soak.tables import Row, key_text
+from tests.support.driver_process import DriverProcess
 
 TABLE = "by_integer"
 ROWS: list[Row] = [{"id": number, "v": f"v{number}", "n": number} for number in range(3)]
@@ -53,3 +55,33 @@ def test_batches_and_parked_tables_count_as_progress(tmp_path: Path) -> None:
     (folder / "b.json").write_text(json.dumps({"starts": {"0": 7, "1": 1}, "reason": "why"}), encoding="utf-8")
     assert not has_applied(tmp_path, wanted)
     assert (parked_reason(tmp_path, "a"), parked_reason(tmp_path, "b")) == (None, "why")
+
+
+class Ended(DriverProcess):
+    """A driver that is not started."""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+
+def test_what_a_driver_says_is_found_in_its_log(tmp_path: Path) -> None:
+    driver = Ended(tmp_path / "driver.log")
+    parked = {
+        "topic": "a",
+        "reason": "/x/7.json is empty",
+        "hint": "restore it",
+        "event": "table parked; the others go on",
+    }
+    driver.log.write_text("error: earlier\n  hint: h\n", encoding="utf-8")
+    said = Said(driver)
+    assert (said.error(), said.parked("a", "")) == ("", False)
+
+    with driver.log.open("a", encoding="utf-8") as log:
+        log.write(
+            f"{json.dumps(parked, separators=(',', ':'))}\nWARN x\nerror: 3 tables are parked\n  hint: start\nWARN y\n"
+        )
+
+    assert said.parked("a", "7.json")
+    assert not said.parked("b", "7.json")
+    assert said.error() == "error: 3 tables are parked\n  hint: start"
+    assert complaints([driver.log]) == {"parked: … is empty": 1, "ended: earlier": 1, "ended: N tables are parked": 1}

@@ -3,60 +3,24 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
-from tests.bench.usage import descendants
-from tests.embedded.kafka import KafkaBroker
-from tests.embedded.spark_cluster import SparkCluster
+from tests.soak.consumer.context import ConsumerContext
 from tests.soak.consumer.process import stop
-from tests.support.capture import CaptureProcess
-from tests.support.driver_process import DriverProcess
-
-
-@dataclass
-class ConsumerContext:
-    """What a fault can break."""
-
-    rng: random.Random
-    broker: KafkaBroker
-    producer: CaptureProcess
-    consumer: DriverProcess
-    folder: Path
-    """Has the checkpoint, the tables and the copies of the checkpoint."""
-    cluster: SparkCluster | None = None
-    copies: list[Path] = field(default_factory=list)
-    starts: int = 0
-
-    @property
-    def checkpoint(self) -> Path:
-        """The checkpoint of the consumer."""
-        return self.folder / "checkpoint"
-
-    def start(self) -> None:
-        """Start the consumer."""
-        self.starts += 1
-        self.consumer.start()
-
-    def pids(self) -> list[int]:
-        """Return the processes of the driver."""
-        return [self.consumer.pid, *descendants(self.consumer.pid)] if self.consumer.running else []
+from tests.soak.consumer.sources import add_partition, recreate_table, rename_table
+from tests.soak.consumer.stored import damage_offsets, damage_position, damage_sinks, damage_state
+from tests.soak.consumer.targets import restore_table_copy, restore_version, second_driver, second_query
 
 
 def kill_driver(context: ConsumerContext) -> None:
-    """SIGKILL of Python and Java, in any state of a batch; a supervisor starts it again. The checkpoint is copied."""
-    _end(context)
-    if context.checkpoint.is_dir():
-        copy = context.folder / f"copy{len(context.copies)}"
-        shutil.copytree(context.checkpoint, copy)
-        context.copies.append(copy)
+    """SIGKILL of Python and Java, in any state of a batch; checkpoint and tables are copied; a new start."""
+    context.end()
+    context.copy()
     context.start()
 
 
@@ -80,16 +44,18 @@ def pause_driver(context: ConsumerContext) -> None:
 
 def restore_checkpoint(context: ConsumerContext) -> None:
     """The driver is killed, and an older copy of its checkpoint is restored."""
-    _end(context)
-    if context.copies:
+    context.end()
+    copies = [copy / context.checkpoint.name for copy in context.copies]
+    found = [copy for copy in copies if copy.is_dir()]
+    if found:
         shutil.rmtree(context.checkpoint, ignore_errors=True)
-        shutil.copytree(context.rng.choice(context.copies), context.checkpoint)
+        shutil.copytree(context.rng.choice(found), context.checkpoint)
     context.start()
 
 
 def delete_checkpoint(context: ConsumerContext) -> None:
     """The driver is killed, and its checkpoint is removed."""
-    _end(context)
+    context.end()
     shutil.rmtree(context.checkpoint, ignore_errors=True)
     context.start()
 
@@ -121,11 +87,6 @@ def kill_worker(context: ConsumerContext) -> None:
     worker.start()
 
 
-def _end(context: ConsumerContext) -> None:
-    if context.consumer.running:
-        context.consumer.kill()
-
-
 Fault = Callable[[ConsumerContext], None]
 
 FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
@@ -134,13 +95,24 @@ FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
         (kill_driver, 6),
         (stop_driver, 2),
         (pause_driver, 2),
-        (restore_checkpoint, 4),
+        (restore_checkpoint, 3),
         (delete_checkpoint, 2),
         (kill_producer, 2),
         (kill_kafka, 1),
+        (restore_table_copy, 5),
+        (restore_version, 5),
+        (second_driver, 1),
+        (second_query, 1),
+        (add_partition, 3),
+        (recreate_table, 5),
+        (rename_table, 5),
+        (damage_position, 1),
+        (damage_state, 1),
+        (damage_sinks, 1),
+        (damage_offsets, 1),
     )
 }
-"""Faults with their weights."""
+"""Faults, with how often each is made before all are made again."""
 CLUSTER_FAULTS: Final[Mapping[str, tuple[Fault, int]]] = {
     **FAULTS,
     kill_executor.__name__: (kill_executor, 8),

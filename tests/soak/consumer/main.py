@@ -18,7 +18,8 @@ from tests.embedded.mysql import MySqlServer
 from tests.embedded.prepare import prepare
 from tests.embedded.spark import start_session
 from tests.embedded.spark_cluster import SparkCluster
-from tests.soak.consumer.round import ConsumerRound, NotRecoveredError, Plan, Running
+from tests.soak.consumer.context import NotRecoveredError
+from tests.soak.consumer.round import ConsumerRound, Plan, Running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +69,8 @@ def _print_round(number: int, result: ConsumerRound) -> None:
     )
     for problem in verdict.problems[:10]:
         sys.stdout.write(f"  {problem[:500]}\n")
+    for said, count in sorted(result.complaints.items()):
+        sys.stdout.write(f"  {count:3} x {said}\n")
     sys.stdout.flush()
 
 
