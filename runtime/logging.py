@@ -56,4 +56,5 @@ def _printable(text: str) -> str:
 
 
 def _json(event: dict[str, Any], **_: Any) -> str:
-    return orjson.dumps(event, default=str).decode()
+    # A log that cannot write a value, such as offsets by the number of a partition, would end what it tells of.
+    return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()

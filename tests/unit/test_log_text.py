@@ -1,6 +1,8 @@
-"""The log as text: what comes from other systems can neither look like a log line nor control the terminal."""
+"""What comes from other systems can neither look like a log line nor control the terminal; any value can be logged."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 import structlog
@@ -20,3 +22,14 @@ def test_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> N
     assert r"hi\n2026-01-01 forged\x1b[2J" in line
     assert r"a\rb\u2028c\x85d" in line
     assert "ü 😀" in line
+
+
+def test_any_value_can_be_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    before = structlog.get_config()
+    try:
+        configure_logging("json")
+        structlog.get_logger().warning("behind", applied={0: 7, None: {1}}, cause=ValueError("x"))
+    finally:
+        structlog.configure(**before)
+    line = json.loads(capsys.readouterr().err)
+    assert (line["event"], line["applied"], line["cause"]) == ("behind", {"0": 7, "null": "{1}"}, "x")
