@@ -71,9 +71,9 @@ class ValuesConfig(Section):
         one_of(ConversionFailureHandling),
         default="fail",
         default_note="Debezium: `warn`",
-        doc="What happens to a value that the chosen modes cannot represent: the producer stops (fail), or it writes "
-        "what Debezium writes, logs a warning and counts the value (warn). It stops also where Debezium does. "
-        "Debezium's mode skip, which logs nothing, is not supported.",
+        doc="What happens to a value that the chosen modes cannot represent: the change cannot be written (fail), or "
+        "the value is written as Debezium writes it, logged with a warning and counted (warn), unless Debezium stops "
+        "too. Debezium's mode skip, which logs nothing, is not supported.",
     )
     processing_failures: ProcessingFailureHandling = supported(
         "event.processing.failure.handling.mode",
