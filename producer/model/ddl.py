@@ -38,6 +38,8 @@ class ColumnDefinition(NamedTuple):
     """The text of a literal default; None: NULL, or no default."""
     computed: bool = False
     """The value of a row that exists is computed: a default that is an expression, AUTO_INCREMENT, GENERATED."""
+    labels: tuple[str, ...] | None = ()
+    """Enum, set: the labels in order; None: not known."""
 
 
 class ColumnAction(NamedTuple):

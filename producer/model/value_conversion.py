@@ -12,6 +12,7 @@ _STRICT: Final = 1 << 21 | 1 << 22
 _INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _TEXTS: Final = frozenset({"char", "varchar", "text"})
 _BINARIES: Final = frozenset({"binary", "varbinary", "blob"})
+_LABELLED: Final = frozenset({"enum", "set"})
 _WITH_FRACTION: Final = frozenset({"datetime", "timestamp", "time"})
 _DEFAULT_DIGITS: Final = 10
 
@@ -41,11 +42,33 @@ def keeps_values(before: Column, after: ColumnDefinition, *, strict: bool) -> bo
         return now in {"date", "datetime"}
     if not strict:
         return now == kind and kind in {"double", "year", "json"} and not after.arguments
-    if kind in _TEXTS:
+    if kind in _LABELLED and now == kind:
+        return _keeps_labels(before, after)
+    if kind in _TEXTS | _LABELLED:
         return now in {"varchar", "text"} or now == kind
     if kind in _BINARIES:
         return now in {"varbinary", "blob"} or (now == kind and after.arguments == (str(before.length),))
     return now == kind and (kind != "double" or not after.arguments)
+
+
+def as_column(name: str, definition: ColumnDefinition) -> Column | None:
+    """Return what ``keeps_values`` needs to know of a column that a statement has defined; None: not known."""
+    kind, digits = definition.data_type, tuple(map(int, definition.arguments))
+    if not kind or definition.computed or definition.labels is None:
+        return None
+    first, second = digits[0] if digits else 0, digits[1] if len(digits) > 1 else 0
+    is_decimal = kind == "decimal"
+    return Column(
+        name,
+        kind,
+        definition.nullable,
+        definition.unsigned,
+        length=0 if is_decimal else first,
+        precision=(first or _DEFAULT_DIGITS) if is_decimal else 0,
+        scale=second if is_decimal else 0,
+        fsp=first if kind in _WITH_FRACTION else 0,
+        enum_values=definition.labels,
+    )
 
 
 def _keeps_integer(before: Column, after: ColumnDefinition, *, strict: bool) -> bool:
@@ -62,3 +85,24 @@ def _keeps_decimal(before: Column, after: ColumnDefinition, *, strict: bool) -> 
     scale = digits[1] if len(digits) > 1 else 0
     whole_fits = precision - scale >= before.precision - before.scale and (before.unsigned or not after.unsigned)
     return scale >= before.scale and (strict or whole_fits)
+
+
+def _keeps_labels(before: Column, after: ColumnDefinition) -> bool:
+    """Return whether each value has the same text; of a set, the text follows the order of the labels.
+
+    A label that is gone becomes one that the collation takes for the same, such as another case. What a collation says
+    of characters beyond ASCII is not known here.
+    """
+    old, new = before.enum_values, after.labels
+    if new is None or not old:
+        return False
+    gone, added = [label for label in old if label not in new], [label for label in new if label not in old]
+    if (
+        gone
+        and added
+        and (
+            not all(map(str.isascii, (*gone, *added))) or not {*map(str.lower, gone)}.isdisjoint(map(str.lower, added))
+        )
+    ):
+        return False
+    return before.data_type == "enum" or [each for each in old if each in new] == [each for each in new if each in old]

@@ -138,9 +138,11 @@ class _Action:
         words = [token.word for token in found]
         data_type = _TYPES.get(words[0].lower(), "") if words else ""
         arguments: list[str] = []
+        labels: tuple[str, ...] | None = ()
         if data_type and words[1:2] == ["("]:
             end = words.index(")") if ")" in words else len(words)
             arguments = [word for word in words[2:end] if word.isdigit()]
+            labels = self._labels(found[2:end]) if data_type in {"enum", "set"} else ()
         nullable = not any(pair == ("NOT", "NULL") for pair in pairwise(words))
         nullable = nullable and not ("KEY" in words and "PRIMARY" in words)
         computed = not {"GENERATED", "AUTO_INCREMENT", "SERIAL"}.isdisjoint(words) or "AS" in words
@@ -148,7 +150,17 @@ class _Action:
         if "DEFAULT" in words:
             default, understood = self._default(found[words.index("DEFAULT") + 1 :])
             computed = computed or not understood
-        return ColumnDefinition(data_type, tuple(arguments), "UNSIGNED" in words, nullable, default, computed)
+        return ColumnDefinition(data_type, tuple(arguments), "UNSIGNED" in words, nullable, default, computed, labels)
+
+    def _labels(self, found: Sequence[Token]) -> tuple[str, ...] | None:
+        """Return the labels of ENUM or SET as the server stores them; None if one is no plain literal."""
+        labels = []
+        for part in _split(found):
+            text = self._sql[part[0].start : part[0].stop] if len(part) == 1 else ""
+            if text[:1] not in {"'", '"'} or (text[0] == '"' and self._dialect.ansi_quotes):
+                return None
+            labels.append(self._unquoted(text).rstrip(" "))
+        return None if self._dialect.has_replaced and REPLACED in "".join(labels) else tuple(labels)
 
     def _default(self, found: Sequence[Token]) -> tuple[str | None, bool]:
         """Return the text of a literal default, and whether the default is a literal."""

@@ -1,8 +1,7 @@
 """Publishes what ALTER TABLE did to the columns of captured tables (schemas/alteration.py), and reads them if told to.
 
-The definition of a column before a statement is that of the version in use. It is unknown before the first change of
-the table after a start, and for a column that an earlier statement changed: then the statement counts as one that
-changes values.
+The definition of a column before a statement is that of the version in use, or of an earlier statement since then. It
+is unknown before the first change of the table after a start: then the statement counts as one that changes values.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
 from tailrace.producer.model.ddl import Change, ColumnAction, DdlEffect
 from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.model.value_conversion import is_strict, keeps_values
+from tailrace.producer.model.value_conversion import as_column, is_strict, keeps_values
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.table_versions import TableVersions
@@ -31,9 +30,9 @@ _SHOWN: Final = 10_000
 
 
 class _Known(NamedTuple):
-    """The columns of a version in use, and the names of those that statements have changed since."""
+    """The columns of a version in use, as statements have changed them since."""
 
-    definition: TableVersion
+    definition: TableVersion | None
     columns: dict[str, Column]
 
 
@@ -48,7 +47,10 @@ class Alterations:
 
     def on_statement(self, event: QueryEvent, effect: DdlEffect) -> None:
         """Publish what a statement did to the columns of a captured table."""
+        if effect.change is Change.DROP_DATABASE:
+            self._known.clear()
         if effect.change is not Change.ALTER:
+            self._forget(effect)
             return
         reads, table = self._context.settings.reads_after_alter, effect.table
         stale = self._publish(event, effect, strict=is_strict(event.sql_mode), reads=reads)
@@ -78,7 +80,10 @@ class Alterations:
     def _publish(self, event: QueryEvent, effect: DdlEffect, *, strict: bool, reads: bool) -> list[ColumnChange]:
         """Publish a statement; return the changes whose values only the rows have, which are read if ``reads``."""
         tracked = self._context.registry.tables.get(effect.table)
-        if not effect.columns or tracked is None or tracked.mode is TableMode.ERROR:
+        if tracked is None or tracked.mode is TableMode.ERROR:
+            self._forget(effect)
+            return []
+        if not effect.columns:
             return []
         context, table = self._context, effect.table
         changes = tuple(self._changes(table, effect.columns, strict=strict))
@@ -103,8 +108,7 @@ class Alterations:
         known, tables = self._columns(table), self._context.tables
         before = dict(known)
         for action in actions:
-            known.pop(action.column.lower(), None)
-            known.pop(action.old.lower(), None)
+            _define(known, action)
             name, old = tables.field_name(action.column), tables.field_name(action.old)
             published = not action.column or tables.publishes(table, action.column)
             if action.kind == "rename":
@@ -132,14 +136,24 @@ class Alterations:
 
     def _columns(self, table: TableId) -> dict[str, Column]:
         """Return the columns whose definitions are known, by lower-case name; the caller removes what changes."""
-        definition = self._versions.definition(table)
-        if definition is None:
-            return {}
-        known = self._known.get(table)
+        definition, known = self._versions.definition(table), self._known.get(table)
         if known is None or known.definition is not definition:
-            columns = {column.name.lower(): column for column in definition.columns}
-            known = self._known[table] = _Known(definition, columns)
+            columns = () if definition is None else definition.columns
+            known = self._known[table] = _Known(definition, {column.name.lower(): column for column in columns})
         return known.columns
+
+    def _forget(self, effect: DdlEffect) -> None:
+        self._known.pop(effect.table, None)
+        if effect.renamed_from is not None:
+            self._known.pop(effect.renamed_from, None)
+
+
+def _define(known: dict[str, Column], action: ColumnAction) -> None:
+    known.pop(action.column.lower(), None)
+    known.pop(action.old.lower(), None)
+    defined = None if action.definition is None else as_column(action.column, action.definition)
+    if defined is not None:
+        known[action.column.lower()] = defined
 
 
 def _kept(before: Column | None, action: ColumnAction, *, strict: bool) -> bool:

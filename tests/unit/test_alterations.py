@@ -122,7 +122,7 @@ def test_definition_moves_with_the_name() -> None:
     stream.run("ALTER TABLE t RENAME COLUMN at TO b")
 
     assert changes(stream.run("ALTER TABLE t CHANGE b c DATETIME(6)")) == [("rename", "c", UNKNOWN)]
-    assert changes(stream.run("ALTER TABLE t MODIFY c DATETIME(6)")) == [("convert", "c", UNKNOWN)]
+    assert stream.run("ALTER TABLE t MODIFY c DATETIME(6) NOT NULL") is None
 
 
 def test_statement_that_is_too_long_counts_as_one_that_changes_all_values() -> None:
@@ -131,11 +131,23 @@ def test_statement_that_is_too_long_counts_as_one_that_changes_all_values() -> N
     ]
 
 
-def test_second_statement_on_a_column_has_no_known_definition_before_it() -> None:
+def test_second_statement_on_a_column_finds_the_definition_of_the_first_one() -> None:
     stream = Stream()
 
-    assert stream.run("ALTER TABLE t MODIFY at DATETIME(6)") is None
+    assert stream.run("ALTER TABLE t MODIFY at DATETIME(6) NOT NULL") is None
+    assert stream.run("ALTER TABLE t MODIFY at DATETIME(6) NULL") is None
     assert changes(stream.run("ALTER TABLE t MODIFY at DATETIME(5)")) == [("convert", "at", UNKNOWN)]
+
+
+def test_definition_is_known_from_a_statement_alone_until_another_table_has_the_name() -> None:
+    """Of a table without a change since the start, only what a statement has defined since then is known."""
+    stream = Stream()
+    stream.versions.forget(TABLE)
+
+    assert changes(stream.run("ALTER TABLE t MODIFY at DATETIME(6) NOT NULL")) == [("convert", "at", UNKNOWN)]
+    assert stream.run("ALTER TABLE t MODIFY at DATETIME(6) NULL") is None
+    stream.run("DROP TABLE t")
+    assert changes(stream.run("ALTER TABLE t MODIFY at DATETIME(6)")) == [("convert", "at", UNKNOWN)]
 
 
 def test_unchanged_definition_is_republished() -> None:

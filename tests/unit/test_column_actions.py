@@ -43,7 +43,11 @@ DEFINITIONS = {
     'VARCHAR(9) DEFAULT "a"': ColumnDefinition("varchar", ("9",), default="a"),
     "BOOL DEFAULT TRUE": ColumnDefinition("tinyint", default="1"),
     "BIT(3) DEFAULT b'011'": ColumnDefinition("bit", ("3",), default="b'11'"),
-    "ENUM('a','b') DEFAULT NULL": ColumnDefinition("enum"),
+    "ENUM('a','b') DEFAULT NULL": ColumnDefinition("enum", labels=("a", "b")),
+    r"""SET('a ', "b,c", 'it''s', '\'(') CHARACTER SET latin1""": ColumnDefinition(
+        "set", labels=("a", "b,c", "it's", "'(")
+    ),
+    "SET('a', x'62')": ColumnDefinition("set", labels=None),
     "TIMESTAMP DEFAULT CURRENT_TIMESTAMP": ColumnDefinition("timestamp", computed=True),
     "VARCHAR(36) DEFAULT (UUID())": ColumnDefinition("varchar", ("36",), computed=True),
     "VARCHAR(36) DEFAULT _latin1'x'": ColumnDefinition("varchar", ("36",), computed=True),
@@ -53,6 +57,7 @@ DEFINITIONS = {
 }
 INT, DEC = Column("c", "int"), Column("c", "decimal", precision=10, scale=2)
 AT, TEXT = Column("c", "datetime", fsp=3), Column("c", "varchar", length=40, charset="utf8mb4")
+ENUM, SET = Column("c", "enum", enum_values=("a", "b")), Column("c", "set", enum_values=("a", "b"))
 KEPT: list[tuple[Column, str, bool, bool]] = [
     (INT, "BIGINT", True, True),
     (INT, "INT UNSIGNED", True, False),
@@ -75,6 +80,14 @@ KEPT: list[tuple[Column, str, bool, bool]] = [
     (TEXT, "CHAR(20)", False, False),
     (TEXT, "INT", False, False),
     (Column("c", "enum", enum_values=("a",)), "ENUM('b','a')", True, False),
+    (ENUM, "ENUM('A','b')", False, False),
+    (ENUM, "ENUM('b')", True, False),
+    (ENUM, "ENUM('b','\u00e4')", False, False),
+    (ENUM, "VARCHAR(9)", True, False),
+    (SET, "SET('a','c','b')", True, False),
+    (SET, "SET('a','d')", True, False),
+    (SET, "SET('b','a')", False, False),
+    (SET, "SET('a',x'62')", False, False),
     (Column("c", "binary", length=3), "BINARY(5)", False, False),
     (TEXT, "SOMETHING NEW", False, False),
 ]
