@@ -15,9 +15,10 @@ from typing import Self
 from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import Alteration
-from tailrace.spark_consumer.evolution.plan import Plan, SourceNames, Step, TypeChange, make_plan, position_text
+from tailrace.spark_consumer.evolution.marks import position_text
+from tailrace.spark_consumer.evolution.plan import Plan, Step, TypeChange, make_plan
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import reading
+from tailrace.spark_consumer.evolution.stored_text import SourceNames, reading
 from tailrace.spark_consumer.source.common_type import common_type
 
 
@@ -32,6 +33,8 @@ class Attempt:
     policy: EvolutionPolicy
     step: int = -1
     """Those before it are made; -1: the attempt is not stored yet."""
+    moves_values: bool = True
+    """Of ``make_plan``; False: an earlier version stored the attempt, whose steps are those of its plan."""
 
     def to_json(self, step: int) -> str:
         """Return the text to store before a step."""
@@ -44,6 +47,7 @@ class Attempt:
                 "include": sorted(self.policy.include),
                 "exclude": sorted(self.policy.exclude),
                 "step": step,
+                "moves_values": self.moves_values,
             }
         )
 
@@ -53,7 +57,8 @@ class Attempt:
         with reading("an interrupted schema change", text):
             found = json.loads(text)
             policy = EvolutionPolicy(found["behavior"], frozenset(found["include"]), frozenset(found["exclude"]))
-            return cls(found["position"], _types(found["stored"]), _types(found["wanted"]), policy, found["step"])
+            columns = _types(found["stored"]), _types(found["wanted"])
+            return cls(found["position"], *columns, policy, found["step"], found.get("moves_values", False))
 
     def alterations(self, pending: Iterable[Alteration]) -> list[Alteration]:
         """Return those of the pending alterations that the plan was made for."""
@@ -85,6 +90,7 @@ class Attempt:
             can_widen=can_widen,
             mark=mark,
             follows_case=follows_case,
+            moves_values=self.moves_values,
         )
         made = self.step < len(plan.steps) and is_made(plan.steps[self.step], columns)
         left = self.step + made
@@ -115,6 +121,8 @@ def is_made(step: Step, columns: Iterable[str]) -> bool:
 
 
 def _uses_a_name_twice(plan: Plan) -> bool:
+    if plan.hides_names:
+        return True
     names = [name for step in plan.steps for name in {step.old.lower(), step.column.lower()} - {""}]
     copied = {fill.copied.lower() for fill in plan.fills.values() if fill.copied}
     return len(set(names)) < len(names) or not copied.isdisjoint(plan.fills)

@@ -37,3 +37,14 @@ def read_marks(text: str, alterations: Sequence[Alteration]) -> list[Mark]:
         found = [Mark(*map(tuple, each)) for each in json.loads(text or "[]")]
     positions = {tuple(each.sequence) for each in alterations}
     return found if all(each.position in positions for each in found) else []
+
+
+def pending(alterations: Sequence[Alteration], done: str) -> list[Alteration]:
+    """Return the alterations behind the one that is ``done`` (``position_text``)."""
+    position = tuple(int(number) for number in done.split(".")) if done else ()
+    return [alteration for alteration in alterations if tuple(alteration.sequence) > position]
+
+
+def position_text(alterations: Sequence[Alteration]) -> str:
+    """Return the position of the last alteration; '' if there is none."""
+    return ".".join(str(number) for number in alterations[-1].sequence) if alterations else ""

@@ -13,6 +13,7 @@ from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.plan import Plan
+from tailrace.spark_consumer.source.lineage import names_after
 
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -45,7 +46,10 @@ def warn_of_records_before(schema: TableSchema, alterations: Sequence[Alteration
 
     Such records are converted when they are decoded, as far as the values are known.
     """
-    unknown = [change.column for each in alterations if not each.reread for change in each.changes if change.needs_rows]
+    unknown: list[str] = []
+    for each in alterations:
+        found = [change.column for change in each.changes if change.needs_rows and not each.reread]
+        unknown = list(dict.fromkeys([*names_after(unknown, each), *found]))
     if unknown:
         log.warning(
             "records from before an ALTER TABLE can have other values than the source has now; the signal "

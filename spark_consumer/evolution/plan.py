@@ -9,7 +9,6 @@ dropped or renamed and added again: then a mark (``Plan.mark``), which is the la
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,36 +19,14 @@ from pyspark.sql import types as tp
 from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.spark_consumer.evolution.marks import Mark, marks_text, read_marks
 from tailrace.spark_consumer.evolution.policy import Action, ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import reading
+from tailrace.spark_consumer.evolution.stored_text import SourceNames
 from tailrace.spark_consumer.source.common_type import can_check, common_type
-from tailrace.spark_consumer.source.lineage import Origin, after_alteration, is_applicable
+from tailrace.spark_consumer.source.lineage import Origin, after_alteration, is_applicable, names_after
 
 _AS_THE_SOURCE: Final = frozenset({Action.APPLY, Action.TRY, Action.REFUSE})
 """Columns are dropped and renamed; if the policy refuses that, these are the steps that somebody else can make."""
 _UNKNOWN: Final = tp.NullType()
 """The type of a column that is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceNames:
-    """What is remembered of the source after a plan; stored with the target."""
-
-    columns: tuple[str, ...] = ()
-    """The columns of the source."""
-    ignored: tuple[str, ...] = ()
-    """Those of them that the target does not get."""
-    kept: tuple[str, ...] = ()
-    """Columns of the target that the source had earlier."""
-
-    def to_json(self) -> str:
-        """Return the text that is stored."""
-        return json.dumps({"columns": self.columns, "ignored": self.ignored, "kept": self.kept})
-
-    @classmethod
-    def from_json(cls, text: str) -> SourceNames:
-        """Return what is stored. Raises SinkError if it is damaged."""
-        with reading("the columns of the source", text):
-            return cls(**{name: tuple(names) for name, names in json.loads(text).items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +37,11 @@ class Fill:
     copied: str = ""
     added: ColumnChange | None = None
     """Without ``copied``; None: NULL."""
+
+    def moved(self, old: str, new: str) -> Fill:
+        """Return the same for a column with another name."""
+        column, copied = (new if name.lower() == old else name for name in (self.column, self.copied))
+        return replace(self, column=column, copied=copied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +79,7 @@ class Plan:
 
     steps: list[Step] = field(default_factory=list)
     types: dict[str, tp.DataType] = field(default_factory=dict)
-    """The types of added columns, by lower-case name."""
+    """The types of the columns that the steps add, by lower-case name; each of them is there after the steps."""
     widened: list[TypeChange] = field(default_factory=list)
     """After the steps."""
     fills: dict[str, Fill] = field(default_factory=dict)
@@ -110,11 +92,13 @@ class Plan:
     """Changes that the policy does not allow, until somebody has made them; the steps are then those to be made."""
     mark: str = ""
     """What has to be stored after the refused steps, because the columns do not tell that they were made."""
+    hides_names: bool = False
+    """Steps are left out, or add a column under a later name: the columns do not tell which of them were made."""
     conflicts: list[str] = field(default_factory=list)
     """Reasons why the target cannot follow, whatever the policy says."""
     unknown: list[str] = field(default_factory=list)
     """Columns whose values in existing rows only reading the table again can tell."""
-    names: SourceNames = SourceNames()
+    names: SourceNames = field(default_factory=SourceNames)
     """What to remember."""
 
     @property
@@ -133,20 +117,23 @@ def make_plan(
     can_widen: Callable[[tp.DataType, tp.DataType], bool],
     mark: str = "",
     follows_case: bool = True,
+    moves_values: bool = True,
 ) -> Plan:
     """Return the plan for a target with the columns ``stored`` and a source with the columns ``wanted``.
 
     ``names`` are those after the last plan, ``alterations`` the statements since then, in order. A plan that was
     carried out in part can be made again. ``can_widen``: whether the target can widen a type to another one. ``mark``:
     that of the last plan, if it is stored. ``follows_case``: whether a column can get its own name in other letters; if
-    not, it keeps the spelling that it has.
+    not, it keeps the spelling that it has. ``moves_values``: False for what earlier versions planned, which
+    copied columns once values were planned.
     """
     alterations = list(alterations)
     marks = read_marks(mark, alterations)
+    rules = {"follows_case": follows_case, "moves_values": moves_values}
 
     def planned(columns: Mapping[str, tp.DataType], marks: Sequence[Mark]) -> _Planner | None:
         """Return what is planned; None if the columns are not those that follow from the marks."""
-        planner, made = _Planner(columns, wanted, names, policy, follows_case=follows_case), deque(marks)
+        planner, made = _Planner(columns, wanted, names, policy, **rules), deque(marks)
         if made:
             planner.begin_with(made[0])
         for alteration in alterations:
@@ -190,8 +177,10 @@ class _Planner:
         policy: EvolutionPolicy,
         *,
         follows_case: bool,
+        moves_values: bool,
     ) -> None:
         self._follows_case = follows_case
+        self._moves_values = moves_values
         self._wanted = {name.lower(): (name, wanted[name]) for name in wanted}
         self._stored = {name.lower(): (name, stored[name]) for name in stored}
         self._source = {name.lower() for name in names.columns}
@@ -232,11 +221,14 @@ class _Planner:
 
     def alter(self, alteration: Alteration) -> None:
         """Plan one statement; nothing if the columns are not those before it."""
+        applicable = is_applicable(self._source, alteration)
+        if applicable:
+            self.plan.unknown = names_after(self.plan.unknown, alteration)
         for change in alteration.changes:
             if change.kind is AlterationKind.CONVERT and not alteration.reread:
                 names = {change.column.lower()} if change.column else self._source
                 self.plan.unknown += sorted(names & (self._source - self._ignored))
-        if not is_applicable(self._source, alteration):
+        if not applicable:
             return
         renames = {c.old.lower(): c.column for c in alteration.changes if c.kind is AlterationKind.RENAME}
         if any(new.lower() in renames and new.lower() != old for old, new in renames.items()):
@@ -283,10 +275,12 @@ class _Planner:
         action = self._policy.action(ChangeKind.DROP)
         self.plan.fills.pop(name, None)
         needed = any(fill.copied.lower() == name for fill in self.plan.fills.values())
-        if action in _AS_THE_SOURCE and not needed:
-            self.plan.steps.append(Step(ChangeKind.DROP, self._stored.pop(name)[0]))
-        else:
+        if action not in _AS_THE_SOURCE or needed:
             self._kept.add(name)
+        elif name in self.plan.types and self._moves_values:
+            self._take_back(name, self._stored.pop(name)[0])
+        else:
+            self.plan.steps.append(Step(ChangeKind.DROP, self._stored.pop(name)[0]))
 
     def _rename(self, old: str, new: str) -> None:
         name = new.lower()
@@ -310,15 +304,37 @@ class _Planner:
         if action is Action.IGNORE:
             self._kept.add(old)
             self._ignored.add(name)
-        elif name == old or (direct and not self.plan.fills and name not in self._stored):
-            del self._stored[old]
-            self._stored[name] = (new, kind)
-            self.plan.steps.append(Step(ChangeKind.RENAME, new, shown))
+        elif name == old or (direct and name not in self._stored and self._can_move(old)):
+            self._move(old, new)
         else:
             self._kept.add(old)
             earlier = self.plan.fills.get(old)
             fill = Fill(new, copied=shown) if earlier is None else replace(earlier, column=new)
             self._gain(new, kind, fill, cause=ChangeKind.RENAME)
+
+    def _can_move(self, old: str) -> bool:
+        fills = self.plan.fills
+        copies = any(fill.copied.lower() == old for fill in fills.values())
+        return not (copies and old in self.plan.types) if self._moves_values else not fills
+
+    def _move(self, old: str, new: str) -> None:
+        """Rename a column and what is planned for its values; one that is new is added under its later name."""
+        shown, kind = self._stored.pop(old)
+        plan, name = self.plan, new.lower()
+        fills = {name if filled == old else filled: fill.moved(old, new) for filled, fill in plan.fills.items()}
+        if old in plan.types and self._moves_values:
+            self._gain(new, self._wanted.get(name, (new, kind))[1], None, self._take_back(old, shown))
+        else:
+            self._stored[name] = (new, kind)
+            plan.steps.append(Step(ChangeKind.RENAME, new, shown))
+        plan.fills = fills
+
+    def _take_back(self, name: str, shown: str) -> ChangeKind | None:
+        """Leave out the step that adds a column; return its cause."""
+        number = self.plan.steps.index(Step(ChangeKind.ADD, shown))
+        self.plan.hides_names = True
+        del self.plan.types[name]
+        return self.plan.steps.pop(number).cause
 
     def _add(self, column: str, change: ColumnChange | None, *, reread: bool = False) -> None:
         name = column.lower()
@@ -363,14 +379,3 @@ class _Planner:
             self.plan.converted.append(change)
         else:
             self.plan.unsupported.append(change)
-
-
-def pending(alterations: Sequence[Alteration], done: str) -> list[Alteration]:
-    """Return the alterations behind the one that is ``done`` (``position_text``)."""
-    position = tuple(int(number) for number in done.split(".")) if done else ()
-    return [alteration for alteration in alterations if tuple(alteration.sequence) > position]
-
-
-def position_text(alterations: Sequence[Alteration]) -> str:
-    """Return the position of the last alteration; '' if there is none."""
-    return ".".join(str(number) for number in alterations[-1].sequence) if alterations else ""

@@ -1,9 +1,11 @@
-"""Reads what is stored of schema changes with a target, where its users can damage it."""
+"""What is stored of schema changes with a target, where its users can damage it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from tailrace.spark_consumer.errors import SinkError
@@ -24,3 +26,25 @@ def reading(what: str, text: str) -> Iterator[None]:
             "from the topic",
             value=text[:_SHOWN],
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNames:
+    """What is remembered of the source after a plan; stored with the target."""
+
+    columns: tuple[str, ...] = ()
+    """The columns of the source."""
+    ignored: tuple[str, ...] = ()
+    """Those of them that the target does not get."""
+    kept: tuple[str, ...] = ()
+    """Columns of the target that the source had earlier."""
+
+    def to_json(self) -> str:
+        """Return the text that is stored."""
+        return json.dumps({"columns": self.columns, "ignored": self.ignored, "kept": self.kept})
+
+    @classmethod
+    def from_json(cls, text: str) -> SourceNames:
+        """Return what is stored. Raises SinkError if it is damaged."""
+        with reading("the columns of the source", text):
+            return cls(**{name: tuple(names) for name, names in json.loads(text).items()})

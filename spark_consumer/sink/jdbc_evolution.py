@@ -21,18 +21,17 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt, is_made
+from tailrace.spark_consumer.evolution.marks import pending, position_text
 from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import (
     Fill,
     Plan,
-    SourceNames,
     Step,
     TypeChange,
     make_plan,
-    pending,
-    position_text,
 )
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
+from tailrace.spark_consumer.evolution.stored_text import SourceNames
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, as_text
 from tailrace.spark_consumer.sink.jdbc_dialect import Role
 from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable, require_table
@@ -238,17 +237,25 @@ class _Evolution:
         return "" if stored is None else stored.declared
 
     def _fills(self) -> list[tuple[str, tuple[str | None, ...]]]:
-        """Return the UPDATE statements: a value is read before it is replaced, whatever the database's rule is."""
+        """Return the UPDATE statements: a value is read before it is replaced, whatever the database's rule is.
+
+        Columns that exchange their names through a third one replace each other; the third one has a copy.
+        """
         left = dict(self._plan.fills)
-        found = []
+        found, copies = [], dict[str, str]()
         while left:
             read = {fill.copied.lower() for fill in left.values() if fill.copied}
             ready = [name for name in left if name not in read or left[name].copied.lower() == name]
+            copied = [name for name, fill in left.items() if fill.copied.lower() in copies]
+            if not ready and copied:
+                left |= {name: replace(left[name], copied=copies[left[name].copied.lower()]) for name in copied}
+                continue
             if not ready:
                 raise SinkError(
                     f"{self._name} was altered in a way that its target table cannot follow: columns exchanged names",
                     hint="drop the target table and start with an empty checkpoint to load the table again",
                 )
+            copies |= {left[name].copied.lower(): left[name].column for name in ready if left[name].copied}
             found += [self._fill(left.pop(name)) for name in ready]
         own, more = self._table.rows_of_shard()
         return [(f"{text} WHERE {own}", (*given, *more)) if own else (text, given) for text, given in found]

@@ -21,17 +21,16 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt, is_made
+from tailrace.spark_consumer.evolution.marks import pending, position_text
 from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import (
     Plan,
-    SourceNames,
     Step,
     TypeChange,
     make_plan,
-    pending,
-    position_text,
 )
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
+from tailrace.spark_consumer.evolution.stored_text import SourceNames
 from tailrace.spark_consumer.sink.shape import SHAPE, Layout, added_columns
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_properties import ALTERING, KEY, LAST_ALTERATION, MADE, NAMES

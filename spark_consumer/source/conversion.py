@@ -9,11 +9,11 @@ import orjson
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.schemas.alteration import UNKNOWN, Alteration, ColumnChange
+from tailrace.schemas.alteration import UNKNOWN, ColumnChange
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.common_type import checked_cast, common_type, exact_cast
 from tailrace.spark_consumer.source.json_decoder import failure_prefix, image_fields
-from tailrace.spark_consumer.source.lineage import Origin, lineages
+from tailrace.spark_consumer.source.lineage import Lineages, Origin
 from tailrace.spark_consumer.source.sequence import sequence_literal
 from tailrace.spark_consumer.source.types import field_type
 
@@ -25,15 +25,13 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
 
 
-def convert(
-    decoded: DataFrame, schema: TableSchema, merged: TableSchema, images: Images, alterations: Sequence[Alteration] = ()
-) -> DataFrame:
+def convert(decoded: DataFrame, schema: TableSchema, merged: TableSchema, images: Images, found: Lineages) -> DataFrame:
     """Return decoded rows in the columns and types of the merged schema.
 
     A renamed column keeps its values. A column that was added later has the value that existing rows got, or NULL.
+    ``found`` are the lineages of the rows.
     """
     names = [column.name for column in schema.columns]
-    found = lineages(names, alterations)
     if schema == merged and [lineage for _, lineage in found] == [{name.lower(): Origin(name) for name in names}]:
         return decoded
     problem = fn.when(fn.lit(False), fn.lit(""))
@@ -54,6 +52,15 @@ def convert(
         converted[image] = fn.when(fn.col(image).isNotNull(), row)
     failure = fn.raise_error(fn.concat(failure_prefix(schema), problem))
     return decoded.withColumns({**converted, "op": fn.when(problem.isNotNull(), failure).otherwise(fn.col("op"))})
+
+
+def of_rows(rows: DataFrame, found: Lineages) -> Lineages:
+    """Return those of the lineages that rows of one schema have; the last one if there are no rows."""
+    number = _by_position(
+        [(start, number) for number, (start, _) in enumerate(found)], list(map(fn.lit, range(len(found))))
+    )
+    used = {row["number"] for row in rows.select(number.alias("number")).distinct().collect()}
+    return [each for number, each in enumerate(found) if number in used] or found[-1:]
 
 
 def added_value(change: ColumnChange, target: tp.DataType, topic: str) -> Column | None:
@@ -85,7 +92,7 @@ def _value(
     return convert_value(fn.col(image).getField(origin.column), source, target)
 
 
-def _by_position(origins: Sequence[tuple[Position, Origin]], values: Sequence[Column]) -> Column:
+def _by_position(origins: Sequence[tuple[Position, object]], values: Sequence[Column]) -> Column:
     """Return the value that holds at the position of the row; each origin holds from its position on."""
     chosen = values[0]
     for (start, origin), (_, before), value in zip(origins[1:], origins, values[1:], strict=False):

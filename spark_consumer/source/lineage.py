@@ -24,6 +24,9 @@ class Origin:
 Lineage = Mapping[str, Origin]
 """Origins by the lower-case name of the later column: MySQL compares names without case."""
 
+Lineages = Sequence[tuple[Position, Lineage]]
+"""The lineages of rows with the same columns by the position of the row: each holds from its position on."""
+
 START: Final = Position(-1, -1, -1, -1, -1)
 """Before every record."""
 
@@ -50,8 +53,14 @@ def after_alteration(lineage: Lineage, alteration: Alteration) -> dict[str, Orig
     return result
 
 
-def lineages(columns: Sequence[str], alterations: Sequence[Alteration]) -> list[tuple[Position, dict[str, Origin]]]:
-    """Return the lineages of rows with these columns by the position of the row: each holds from its position on.
+def names_after(names: Iterable[str], alteration: Alteration) -> list[str]:
+    """Return the names that columns have after an alteration, once each, without those that it drops."""
+    new = {_gone(change): _new(change) and change.column for change in alteration.changes if _gone(change)}
+    return list(dict.fromkeys(found for name in names if (found := new.get(name.lower(), name))))
+
+
+def lineages(columns: Sequence[str], alterations: Sequence[Alteration]) -> Lineages:
+    """Return the lineages of rows with these columns, of which a batch may have those of some only.
 
     A row is before the alterations whose position is greater than its own. ``alterations`` are in order.
     """

@@ -12,9 +12,10 @@ from pyspark.sql import functions as fn
 from tailrace.runtime.errors import SchemaError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import MetadataField
-from tailrace.spark_consumer.source.conversion import convert
+from tailrace.spark_consumer.source.conversion import convert, of_rows
 from tailrace.spark_consumer.source.json_decoder import Read, decode, read_json
-from tailrace.spark_consumer.source.schema_merge import merge_schemas
+from tailrace.spark_consumer.source.lineage import lineages
+from tailrace.spark_consumer.source.schema_merge import has_several_types, merge_schemas
 
 if TYPE_CHECKING:
     from tailrace.schemas.alteration import Alteration
@@ -58,12 +59,19 @@ def decode_versions(
 
     A value that the merged type does not represent exactly fails the batch when ``op`` is evaluated.
     """
-    merged = merge_schemas(schemas, alterations)
-    if len(schemas) == 1:
-        return merged, convert(decode(raw, schemas[0], images, read, fields), schemas[0], merged, images, alterations)
+    found = [lineages([column.name for column in schema.columns], alterations) for schema in schemas]
     parts = []
     for schema in schemas:
         named = fn.coalesce(fn.col("schema"), fn.lit(schemas[-1].fingerprint))
-        own = decode(raw.where(named == schema.fingerprint), schema, images, read, fields)
-        parts.append(convert(own, schema, merged, images, alterations))
-    return merged, reduce(DataFrame.unionByName, parts)
+        own = raw if len(schemas) == 1 else raw.where(named == schema.fingerprint)
+        parts.append(decode(own, schema, images, read, fields))
+    # The name of a column that was dropped can be that of another one since. Its type counts only if rows have it.
+    found = [
+        of_rows(rows, each) if has_several_types(schema, each) else each
+        for schema, rows, each in zip(schemas, parts, found, strict=True)
+    ]
+    merged = merge_schemas(schemas, found if alterations else ())
+    converted = [
+        convert(rows, schema, merged, images, each) for schema, rows, each in zip(schemas, parts, found, strict=True)
+    ]
+    return merged, reduce(DataFrame.unionByName, converted)

@@ -29,6 +29,7 @@ CASES: Final[dict[str, tuple[Any, dict[str, int | None]]]] = {
     "name_taken_over": (((drop("n"), rename("k", "n")),), {"n": 2}),
     "moved": (((rename("n", "m"),), (rename("k", "n"),)), {"n": 2, "m": 1}),
     "replaced": (((drop("n"), add("n", 5)),), {"n": 5, "k": 2}),
+    "behind_a_value": (((add("c", 5),), (rename("n", "m"),), (rename("c", "n"),)), {"n": 5, "m": 1, "k": 2}),
 }
 """Statements for a table with the columns n and k, and what its row, in which they are 1 and 2, has then."""
 _MOST_COMMITS: Final = 12

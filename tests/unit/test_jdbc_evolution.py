@@ -15,8 +15,8 @@ from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.evolution.plan import SourceNames
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
+from tailrace.spark_consumer.evolution.stored_text import SourceNames
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import StoredColumn, StoredTable, load_dialect
 from tailrace.spark_consumer.sink.jdbc_evolution import evolve
@@ -180,3 +180,16 @@ def test_a_type_that_another_shard_has_widened_further_stays(made: int) -> None:
 
     assert database.columns["k"] == "BIGINT"
     assert not [text for text in database.done[done:] if text.startswith("ALTER")]
+
+
+def test_columns_exchange_their_names_through_a_third_one() -> None:
+    """The values are those of before all statements; the third column keeps a copy of one of the two."""
+    database, table = Database({"id": "BIGINT", "a": "INT", "b": "INT"}), table_of("id", "a", "b")
+    changes = [at(1, rename("a", "c")), at(2, rename("b", "a")), at(3, rename("c", "b"))]
+    session = cast("Session", database)
+    table.read(session)
+
+    evolve(table, session, form(id="int64", a="int32", b="int32"), changes, EvolutionPolicy("lenient"))
+
+    updates = [text.split(" SET ")[1] for text in database.done if text.startswith("UPDATE")]
+    assert updates == ["`c` = `a`", "`a` = `b`", "`b` = `c`"]

@@ -9,7 +9,7 @@ import pytest
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt
 from tailrace.spark_consumer.evolution.marks import read_marks
-from tailrace.spark_consumer.evolution.plan import SourceNames
+from tailrace.spark_consumer.evolution.stored_text import SourceNames
 
 
 @pytest.mark.parametrize(
