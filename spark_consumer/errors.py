@@ -99,6 +99,9 @@ _UNREACHABLE: Final = (
     "org.apache.kafka.common.errors.NetworkException",
     "org.apache.kafka.common.errors.TimeoutException",
 )
+_OF_KAFKA: Final = "org.apache.kafka."
+_OTHER_QUERY: Final = "CONCURRENT_STREAM_LOG_UPDATE"
+"""Spark's condition for a checkpoint that another query writes to."""
 _CONNECTION: Final = "08"
 """The SQLSTATE class of lost connections."""
 _SHUTDOWN: Final = ("57P01", "57P02", "57P03")
@@ -152,6 +155,20 @@ def as_tailrace_error(error: BaseException, message: str = "the query failed") -
     if isinstance(error, TailraceError):
         return error
     log.error(message, exc_info=error)
+    found = list(java_errors(error))
+    if any(each.condition == _OTHER_QUERY for each in found):
+        return SinkError(
+            f"{message}: another query writes to its checkpoint",
+            hint="stop the other query, or set another checkpointLocation for this one",
+            cause=summary(error),
+        )
+    if _says_unreachable(error) and any(name.startswith(_OF_KAFKA) for each in found for name in each.classes):
+        return KafkaUnavailableError(
+            f"{message}: Kafka did not answer",
+            hint="check that the brokers run, bootstrap.servers and the kafka. settings, and start again: the query "
+            "goes on where it stopped",
+            cause=summary(error),
+        )
     return SinkError(message, hint="read the log above for the complete error", cause=summary(error))
 
 

@@ -31,7 +31,8 @@ def check_names(schema: TableSchema, added: Iterable[str] = ()) -> None:
         if lower in reserved or lower in seen:
             raise SchemaError(
                 f"column {column.name!r} of {schema.database}.{schema.table} cannot be stored under its name",
-                hint="exclude the column with column.exclude.list in the producer",
+                hint="give it another name with transforms.<name>.projection, or exclude the column with "
+                "column.exclude.list in the producer",
                 collides_with=seen.get(lower, lower),
             )
         seen[lower] = column.name

@@ -12,7 +12,8 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import functions as fn
 from pyspark.util import InheritableThread
 
-from tailrace.spark_consumer.errors import SinkError, concerns_all_tables, is_unreachable
+from tailrace.runtime.errors import KafkaUnavailableError
+from tailrace.spark_consumer.errors import SinkError, as_tailrace_error, concerns_all_tables, is_unreachable
 from tailrace.spark_consumer.java_errors import summary
 from tailrace.spark_consumer.sink.base import Sink, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
@@ -106,6 +107,19 @@ def test_classes_say_what_an_error_concerns(
     wrapped = failed(jvm, jvm.java.lang.RuntimeException("a batch failed", error.java_exception))
     assert (concerns_all_tables(wrapped), is_unreachable(wrapped)) == (all_tables, unreachable)
     assert ("refused" in summary(error)) is False
+
+
+def test_the_error_of_a_query_says_who_did_not_answer(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    cause = thrown(spark, f"{KAFKA}.TimeoutException", "Timed out waiting for a node assignment.")
+    ended = as_tailrace_error(failed(jvm, jvm.java.util.concurrent.ExecutionException(cause.java_exception)))  # type: ignore[attr-defined]
+
+    assert isinstance(ended, KafkaUnavailableError)
+    assert (ended.message, "bootstrap.servers" in ended.hint) == ("the query failed: Kafka did not answer", True)
+    assert "Kafka" not in as_tailrace_error(thrown(spark, "java.net.ConnectException", "refused")).message
+    errors = jvm.org.apache.spark.sql.errors.QueryExecutionErrors
+    other = as_tailrace_error(failed(jvm, errors.concurrentStreamLogUpdate(1)))
+    assert "another query writes to its checkpoint" in other.message
 
 
 def test_only_kafka_denies_access(spark: SparkSession) -> None:
