@@ -7,7 +7,8 @@
     │   └── PrerequisiteError         the database server is not set up for capture
     ├── SourceError                   the database server rejected a connection or a statement
     │   ├── SourceUnavailableError    the database server did not respond (Retryable)
-    │   │   └── TableLockedError      a statement waited too long for the lock of a table
+    │   │   ├── TableLockedError      a statement waited too long for the lock of a table
+    │   │   └── StatementTooSlowError a statement took longer than it may
     │   └── TableMissingError         a statement names a table that does not exist
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
     │   └── SourceBehindError         the server has not executed all that was read: a replica that still applies
@@ -48,6 +49,10 @@ class SourceUnavailableError(SourceError, Retryable):
 
 class TableLockedError(SourceUnavailableError):
     """A statement waited too long for a lock, for example for the metadata lock of its table."""
+
+
+class StatementTooSlowError(SourceUnavailableError):
+    """A statement took longer than max_execution_time allows."""
 
 
 class TableMissingError(SourceError):

@@ -326,6 +326,7 @@ class SessionBuilder:
             fingerprint=fingerprint(config),
             reads_after_alter=config.snapshot.after_alter,
             max_waiting_splits=config.snapshot.max_waiting_splits,
+            max_hold_s=config.snapshot.max_hold_ms / 1000,
         )
         mailbox = Mailbox(stream.wake, self._stop.session)
         context = StreamContext(settings, restored.transaction, restored.registry, tables, mailbox, self._status)

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 from pymysql.constants import CR, ER
 
-from tailrace.producer.errors import SourceError, SourceUnavailableError, TableLockedError, TableMissingError
+from tailrace.producer.errors import (
+    SourceError,
+    SourceUnavailableError,
+    StatementTooSlowError,
+    TableLockedError,
+    TableMissingError,
+)
 from tailrace.producer.mysql.authentication import AUTH_REFUSED, ENCRYPTED_MODES, Tls, is_encrypted
 from tailrace.producer.mysql.session_variables import set_all, set_each
 
@@ -52,8 +58,9 @@ _GONE: Final = frozenset(
     }
 )
 
-_WAITED: Final = frozenset({ER.QUERY_INTERRUPTED, ER.LOCK_DEADLOCK, 3024})
-"""A retry may help: the statement was killed. 3024 is max_execution_time."""
+_WAITED: Final = frozenset({ER.QUERY_INTERRUPTED, ER.LOCK_DEADLOCK})
+"""A retry may help: the statement was killed."""
+_TOO_SLOW: Final = 3024  # ER_QUERY_TIMEOUT
 
 _TABLE_MISSING: Final = frozenset({ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR})
 
@@ -208,6 +215,8 @@ def translate_error(error: pymysql.MySQLError, server: str, user: str, sql: str 
         return SourceError("the source demands the password in an unsafe way", hint=_UNSAFE, user=user, **facts)
     if code == ER.LOCK_WAIT_TIMEOUT:
         return TableLockedError("a statement waited too long for a lock", hint=_ENDED, **facts)
+    if code == _TOO_SLOW:
+        return StatementTooSlowError("a statement took too long", hint=_ENDED, **facts)
     if code in _WAITED:
         return SourceUnavailableError("the source ended a statement", hint=_ENDED, **facts)
     if code in _REFUSED:

@@ -6,11 +6,15 @@ Row comparisons ``(a, b) >= (1, 2)`` are expanded into AND and OR, since MySQL d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tailrace.producer.model.codec import KeyTuple
 from tailrace.producer.model.split import KeyColumn, Range
 from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.mysql.key_order import literal, select_key
+
+_MAX_KEY_MS: Final = 60_000
+"""The changes of all tables may wait for this query. It is short, unless the end of the index has many deleted rows."""
 
 
 def _after(columns: Sequence[KeyColumn], key: KeyTuple, last: str) -> str:
@@ -46,9 +50,11 @@ def _keys(columns: Sequence[KeyColumn]) -> str:
 
 
 def max_key(table: TableId, columns: Sequence[KeyColumn]) -> str:
-    """Return the query for the greatest key; no row when the table is empty."""
+    """Return the query for the greatest key; no row when the table is empty. The server ends it after a minute."""
     order = ", ".join(f"{quote(c.column.name)} DESC" for c in columns)
-    return f"SELECT {_keys(columns)} FROM {table.quoted} ORDER BY {order} LIMIT 1"
+    return (
+        f"SELECT /*+ MAX_EXECUTION_TIME({_MAX_KEY_MS}) */ {_keys(columns)} FROM {table.quoted} ORDER BY {order} LIMIT 1"
+    )
 
 
 def min_key(table: TableId, columns: Sequence[KeyColumn], span: Range) -> str:

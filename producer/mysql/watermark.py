@@ -15,6 +15,8 @@ reader has skipped.
 
 from __future__ import annotations
 
+import time
+
 from pymysql.connections import Connection
 
 from tailrace.producer.errors import SourceUnavailableError
@@ -48,12 +50,14 @@ def take_low(session: Connection, barrier: MySqlOffset, timeout_s: float) -> MyS
     """Wait for the barrier, then return the low watermark: the executed GTID set at the barrier's coordinates.
 
     On return all of it is visible. Every change that the rows do not contain is at or after these coordinates.
+    Raises SourceUnavailableError after ``timeout_s``, whichever of the two waits takes long.
     """
+    until = time.monotonic() + timeout_s
     wait_until_executed(session, barrier, timeout_s)
     server = database.server_uuid(session)
     require_same_server(barrier.server_uuid, server)
     low = barrier._replace(gtids=GtidSet.parse(database.executed_gtids(session)))
-    xa_commits.wait_until_visible(session, timeout_s)
+    xa_commits.wait_until_visible(session, max(0.0, until - time.monotonic()))
     return low
 
 

@@ -57,8 +57,8 @@ class TableStatus:
     """Why the table is not captured, in mode ``error``."""
     failed_at: dict[str, Any] = field(default_factory=dict)
     """Where the first change is that was not written, in mode ``error``: of a table that was captured before."""
-    locked_by: str = ""
-    """What holds the lock that the snapshot of the table waits for."""
+    put_off: str = ""
+    """Why the snapshot of the table waits while those of others go on."""
     changes_skipped: int = 0
     """Rows events in mode ``error``."""
     values_replaced: int = 0
@@ -176,11 +176,11 @@ class Status:
             status.mode, status.error, status.failed_at = TableMode.ERROR, reason, dict(at or {})
             return changed
 
-    def table_locked(self, table: TableId, holders: str) -> None:
-        """A table is locked, so that its snapshot waits; empty: no more. It may be removed by now."""
+    def table_put_off(self, table: TableId, reason: str) -> None:
+        """The snapshot of a table waits; empty: no more. The table may be removed by now."""
         with self._lock:
             if table in self._tables:
-                self._tables[table].locked_by = holders
+                self._tables[table].put_off = reason
 
     def change_skipped(self, table: TableId) -> None:
         """Count a rows event of a table in error."""

@@ -1,13 +1,11 @@
 """Enumerator: plans tables, assigns splits to idle workers, and tells the stream which splits are opened and committed.
 
-It runs on its own thread and reaches the stream only through the mailbox; another thread reports finished splits, so
-that the changes they hold do not wait for a query of the planner. Planning is lazy: a split is planned when a
-worker is free for it, so a table of a billion rows costs no memory and no delay.
+It runs on its own thread and reaches the stream only through the mailbox; ``SplitResults`` does so meanwhile.
+Planning is lazy: a split is planned when a worker is free for it, so a table of a billion rows costs no memory.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -18,6 +16,7 @@ from tailrace.producer.errors import (
     ProducerFencedError,
     SourceError,
     SourceUnavailableError,
+    StatementTooSlowError,
     TableLockedError,
     as_definition,
 )
@@ -31,6 +30,7 @@ from tailrace.producer.snapshot.reader import SplitDone, SplitTask
 from tailrace.producer.snapshot.results import SplitResults
 from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
+from tailrace.producer.snapshot.table_queue import TableQueue
 from tailrace.producer.snapshot.workers import SplitFailed, SplitFinished, Workers
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.runtime.errors import SchemaError
@@ -50,7 +50,7 @@ class TablePlan:
     planned: Iterator[Split]
     """What is not assigned yet; the source is asked for the bounds."""
     put_off: list[Split] = field(default_factory=list)
-    """Splits that could not be read, because the table was locked."""
+    """Splits that could not be read: the table was locked, or they held the stream for too long."""
     in_flight: int = 0
     exhausted: bool = False
     missing: bool = False
@@ -81,9 +81,7 @@ class Enumerator:
         self._mailbox = coordinator.mailbox
         self._policy = policy
         self.tables = list(tables)
-        self._queue = deque(self.tables)
-        """Tables of which something is to be planned or assigned."""
-        self._locked: set[TableId] = set()
+        self._queue = TableQueue(self.tables, status, coordinator.max_hold_s)
         self._state = state
         self._status = status
         self._plans: dict[TableId, TablePlan] = {}
@@ -104,7 +102,8 @@ class Enumerator:
             if stored is None or stored.mode is TableMode.ERROR:
                 continue  # nothing of it is read, and there is no plan
             try:
-                if self._can_resume(table, stored):
+                splits = self._state.splits_of(table).of_run(stored.snapshot).splits
+                if self._policy.can_resume(table, stored, splits):
                     self._plans[table] = self._resume_plan(table, stored)
                 elif stored.mode is TableMode.INCREMENTAL:
                     self._coordinator.end_stored(table, self._state)
@@ -116,12 +115,11 @@ class Enumerator:
                 # It existed when the session began. A session that begins without it ends its splits.
                 raise SourceUnavailableError("a table was dropped while its snapshot resumed", table=table) from error
 
-    def _can_resume(self, table: TableId, stored: TableState) -> bool:
-        return self._policy.can_resume(table, stored, self._state.splits_of(table).of_run(stored.snapshot).splits)
-
     def run(self, workers: Workers) -> None:
         """Read every table; returns when all splits are in Kafka."""
-        with SplitResults(workers, self._report_split, self._close_split) as results:
+        call, stream = self._mailbox.call, self._coordinator
+        on_read, on_put_off = self._report_split, lambda split: call(lambda: stream.close_split(split))
+        with SplitResults(workers, stream.hold, on_read, on_put_off) as results:
             self._run(workers, results)
 
     def _run(self, workers: Workers, results: SplitResults) -> None:
@@ -145,8 +143,8 @@ class Enumerator:
             elif isinstance(message, SplitFailed) and message.missing is not None:
                 if self._on_table_missing(workers, message, message.missing):
                     idle.append(message.worker)
-            elif isinstance(message, SplitFailed) and message.locked is not None:
-                self._on_table_locked(message.locked)
+            elif isinstance(message, SplitFailed) and message.put_off is not None:
+                self._on_put_off(message, message.put_off)
                 idle.append(message.worker)
             elif isinstance(message, SplitFailed):
                 self._raise_failure(message)
@@ -203,10 +201,6 @@ class Enumerator:
             lambda: self._coordinator.commit_split(done.split, done.state, partitions=done.partitions)
         )
 
-    def _close_split(self, split: Split) -> None:
-        """Tell the stream that a split is put off; on the thread of the results."""
-        self._mailbox.call(lambda: self._coordinator.close_split(split))
-
     def _on_split_read(self, done: SplitDone) -> None:
         split = done.split
         plan = self._plans[split.table]
@@ -240,9 +234,7 @@ class Enumerator:
     def _abandon(self, table: TableId) -> None:
         """Leave out the rest of a table that the source no longer has."""
         plan = self._plans.get(table)
-        if table in self._queue:
-            self._queue.remove(table)
-        self._locked.discard(table)
+        self._queue.remove(table)
         if plan is None or not plan.missing:
             log.warning("the source no longer has a table: the rest of its snapshot is skipped", table=str(table))
         if plan is None:
@@ -265,13 +257,12 @@ class Enumerator:
     # -- planning ----------------------------------------------------------------------------------------------------
 
     def _next_split(self) -> Split | None:
-        """Return the next split of the first table that is not locked; None: there is none now.
+        """Return the next split of the first table that can be read; None: there is none now.
 
-        A table is planned when the one before it is planned completely. A locked one is put at the end.
+        A table is planned when the one before it is planned completely, or is put off.
         """
-        for _ in range(len(self._queue)):
+        for table in self._queue.turns():
             self._mailbox.check_stopped()
-            table = self._queue[0]
             plan = self._plans.get(table)
             try:
                 if plan is None:
@@ -280,79 +271,68 @@ class Enumerator:
                     plan = self._start_plan(table)
                 split = None if plan is None else self._next_of(plan)
             except TableLockedError:
-                self._put_off(table)
-                continue
+                self._on_locked(table)
+            except StatementTooSlowError:  # only the query of the greatest key has a limit
+                self._queue.put_off_held(table, cut=True)
             except (SourceError, SchemaError) as error:
                 if isinstance(error, SourceUnavailableError):
                     raise
                 if self._planner.exists(table):
                     self._policy.raise_unreadable(table, as_definition(error))
                 self._abandon(table)
-                continue
-            self._note_lock(table, "")
-            if split is not None:
-                return split
-            self._queue.popleft()
-            if plan is not None:
-                plan.exhausted = True
-                self._finish_if_done(plan)
-        if self._queue:  # what is requested meanwhile does not wait for a locked table
+            else:
+                self._queue.goes_on(table)
+                if split is not None:
+                    return split
+                self._queue.remove(table)
+                if plan is not None:
+                    plan.exhausted = True
+                    self._finish_if_done(plan)
+        if self._queue:  # what is requested meanwhile does not wait for a table that is put off
             requested = [table for table in self._policy.requested() if table not in self.tables]
             self.tables += requested
             self._queue.extend(requested)
         return None
 
     def _next_of(self, plan: TablePlan) -> Split | None:
-        """Return the next split of a plan; None: all are assigned.
-
-        The lock is held meanwhile: a generator that has raised yields nothing more, and the rest of the table would
-        never be read.
-        """
+        """Return the next split of a plan; None: all are assigned. The lock is held, so that no query waits for it."""
         self._plans[plan.table] = plan
         if plan.missing or self._policy.stopped(plan.table):
             plan.put_off.clear()
             return None
         with self._planner.shared_lock(plan.table):
-            if plan.put_off:
-                split = plan.put_off.pop()
-            elif (planned := next(plan.planned, None)) is not None:
-                split = planned
-                self._status.split_planned(plan.table)
-            else:
-                return None
-        plan.in_flight += 1
+            split = plan.put_off.pop() if plan.put_off else self._plan_next(plan)
+        plan.in_flight += split is not None
         return split
 
-    # -- locked tables -----------------------------------------------------------------------------------------------
+    def _plan_next(self, plan: TablePlan) -> Split | None:
+        try:
+            split = next(plan.planned, None)
+        except (TableLockedError, StatementTooSlowError) as error:
+            # What has raised yields nothing more: taken for its end, the rest of the table would never be read.
+            raise SourceUnavailableError("the rest of a table could not be planned", table=plan.table) from error
+        if split is not None:
+            self._status.split_planned(plan.table)
+        return split
 
-    def _on_table_locked(self, split: Split) -> None:
-        """Read a split later: its table is locked. The stream has closed it."""
+    # -- tables that cannot be read now ------------------------------------------------------------------------------
+
+    def _on_put_off(self, failed: SplitFailed, split: Split) -> None:
+        """Read a split later; the stream has closed it."""
         plan = self._plans[split.table]
         plan.in_flight -= 1
         if plan.missing:
             self._finish_if_done(plan)
             return
         plan.put_off.append(split)
-        if split.table not in self._queue:
-            self._queue.append(split.table)
-        self._put_off(split.table)
+        if failed.held is not None:
+            del self._tasks[failed.worker]  # it has another process now
+            self._queue.put_off_held(split.table, cut=bool(plan.columns))
+        else:
+            self._on_locked(split.table)
 
-    def _put_off(self, table: TableId) -> None:
-        """Go on with the other tables."""
-        self._queue.remove(table)
-        self._queue.append(table)
-        self._note_lock(table, self._planner.lock_holders(table) or "unknown")
-
-    def _note_lock(self, table: TableId, holders: str) -> None:
-        if not holders and table not in self._locked:
-            return
-        if not holders:
-            self._locked.remove(table)
-            log.info("a table is not locked any more: its snapshot goes on", table=str(table))
-        elif table not in self._locked:
-            self._locked.add(table)
-            log.warning("a table is locked: its snapshot waits, those of others go on", table=str(table), lock=holders)
-        self._status.table_locked(table, holders)
+    def _on_locked(self, table: TableId) -> None:
+        self._queue.put_off(table, f"it is locked: {self._planner.lock_holders(table) or 'by an unknown thread'}")
 
     def _start_plan(self, table: TableId) -> TablePlan | None:
         started = self._policy.start(table)

@@ -19,6 +19,7 @@ import structlog
 from tailrace.producer.errors import (
     SourceUnavailableError,
     SplitTooSlowError,
+    StatementTooSlowError,
     TableDefinitionError,
     TableFailedError,
     TableLockedError,
@@ -185,7 +186,7 @@ class InitialSnapshot(SnapshotPolicy):
         low = planner.low_watermark(barrier)
         try:
             greatest = splitter.max_key()
-        except TableLockedError:
+        except (TableLockedError, StatementTooSlowError):
             self._call(lambda: coordinator.put_off_table(table))
             raise
         high = planner.high_watermark(low)

@@ -7,10 +7,17 @@ or nothing. The reader keeps no rows and does not wait for the binlog: the strea
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.producer.errors import RecordTooLargeError, SplitTooSlowError, as_definition
+from tailrace.producer.errors import (
+    RecordTooLargeError,
+    SplitTooSlowError,
+    TableLockedError,
+    TableMissingError,
+    as_definition,
+)
 from tailrace.producer.kafka.state_store import SplitState, split_key
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.protocols import Offset, SplitQuery, SplitReader
@@ -20,7 +27,7 @@ from tailrace.producer.serialization.captured_tables import CapturedTable, Captu
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.streaming.watermark_record import high_watermark, low_watermark
-from tailrace.runtime.errors import SchemaError
+from tailrace.runtime.errors import KafkaUnavailableError, SchemaError
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.watermark import Watermark
@@ -87,17 +94,23 @@ class SnapshotReader:
         """The text of the definition, the version, and what the order of the splitting columns depends on."""
         self._published: set[str] = set()
 
-    def read(self, task: SplitTask) -> SplitDone:
-        """Write one split to Kafka; on return it is committed. On any error its transaction is aborted."""
+    def read(self, task: SplitTask, on_commit: Callable[[], None]) -> SplitDone:
+        """Write one split to Kafka; on return it is committed. On any error its transaction is aborted.
+
+        ``on_commit`` is called before the commit. Before that, nothing of the split can be in Kafka.
+        """
         try:
-            return self._read(task)
+            return self._read(task, on_commit)
         except BaseException as error:
             if isinstance(error, SchemaError | RecordTooLargeError):
                 error.add_context(table=task.split.table, split=task.split.id)
             self._producer.abort()
+            if self._producer.in_transaction and isinstance(error, TableLockedError | TableMissingError):
+                # The next split would be in the same transaction.
+                raise KafkaUnavailableError("the transaction of a split could not be aborted") from error
             raise
 
-    def _read(self, task: SplitTask) -> SplitDone:
+    def _read(self, task: SplitTask, on_commit: Callable[[], None]) -> SplitDone:
         started = time.monotonic()
         split, session, producer = task.split, self._session, self._producer
         self._hooks.before_low(split)
@@ -135,6 +148,7 @@ class SnapshotReader:
         )
         self._write_watermark(high_watermark(split, captured.topic, state))
         producer.send(state_topic(self._settings.prefix), split_key(split.id), state.to_json())
+        on_commit()
         producer.commit()
         self._published.add(schema)
         replaced = sum(self._tables.failures.take().values())

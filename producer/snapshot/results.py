@@ -1,6 +1,7 @@
 """Takes the results of workers while the enumerator plans: held changes do not wait for a query of the planner.
 
-A split that is read is committed at once, and one that is put off is closed.
+A split that is read is committed at once, one that is put off is closed, and the reader of one that has held the stream
+for too long is ended.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Self
 from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.reader import SplitDone
 from tailrace.producer.snapshot.workers import Message, SplitFailed, SplitFinished, Workers
+from tailrace.producer.streaming.stream_hold import StreamHold
 
 _POLL_S = 0.2
 
@@ -21,10 +23,15 @@ class SplitResults:
     """Reports each finished split at once, on a thread of its own, and then passes it on to the enumerator."""
 
     def __init__(
-        self, workers: Workers, on_finished: Callable[[SplitDone], None], on_put_off: Callable[[Split], None]
+        self,
+        workers: Workers,
+        hold: StreamHold,
+        on_finished: Callable[[SplitDone], None],
+        on_put_off: Callable[[Split], None],
     ) -> None:
-        """``on_finished`` and ``on_put_off`` are called on the thread of this object."""
+        """The functions are called on the thread of this object; ``hold`` says which splits to give up."""
         self._workers = workers
+        self._hold = hold
         self._on_finished = on_finished
         self._on_put_off = on_put_off
         self._messages: queue.SimpleQueue[SplitFinished | SplitFailed | BaseException] = queue.SimpleQueue()
@@ -54,6 +61,9 @@ class SplitResults:
             while not self._closed.is_set():
                 if self._take(self._workers.next(_POLL_S)):
                     return
+                overdue = self._hold.overdue
+                if overdue and self._take(self._workers.give_up(overdue)):
+                    return
         except BaseException as error:  # noqa: BLE001 - raised again by the enumerator
             self._messages.put(error)
 
@@ -63,7 +73,7 @@ class SplitResults:
             return False
         if isinstance(message, SplitFinished):
             self._on_finished(message.result)
-        elif message.locked is not None:
-            self._on_put_off(message.locked)
+        elif message.put_off is not None:
+            self._on_put_off(message.put_off)
         self._messages.put(message)
-        return isinstance(message, SplitFailed) and message.missing is None and message.locked is None
+        return isinstance(message, SplitFailed) and message.missing is None and message.put_off is None

@@ -1,4 +1,8 @@
-"""What an enumerator reads from the source: definitions of tables, their greatest keys, and the bounds of splits."""
+"""What an enumerator reads from the source: definitions of tables, their greatest keys, and the bounds of splits.
+
+While a plan begins, the changes of its table are held: for the wait of the low watermark (60 s at most, after which the
+session starts again), and for the query of the greatest key (60 s at most, after which the table is planned later).
+"""
 
 from __future__ import annotations
 

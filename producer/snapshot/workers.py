@@ -12,11 +12,11 @@ import multiprocessing.resource_tracker
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from tailrace.producer.errors import (
     ProducerFencedError,
@@ -29,6 +29,9 @@ from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.fork_server import ignore_interrupts, interrupts_blocked
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
 from tailrace.runtime.errors import Retryable, SchemaError, TailraceError
+
+_END_S: Final = 10.0
+"""How long the end of a process may take that is killed, until its pipe is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ class SplitFinished:
 class SplitFailed:
     """A worker failed; ``retryable``: a restart may help.
 
-    With ``missing`` or ``locked`` the worker is still active and waits for its next split: the source has no such table
-    right now, or it is locked.
+    With ``missing``, ``locked`` or ``held`` the worker waits for its next split: the source has no such table right
+    now, it is locked, or the stream was held for too long. Nothing of the split is in Kafka.
     """
 
     worker: int
@@ -52,10 +55,23 @@ class SplitFailed:
     retryable: bool
     missing: Split | None = None
     locked: Split | None = None
+    held: Split | None = None
     fenced: bool = False
     """Another producer may have taken over."""
     fault: TailraceError | None = None
     """Belongs to the table of the split: others can be read."""
+
+    @property
+    def put_off(self) -> Split | None:
+        """The split that is to be read later."""
+        return self.locked or self.held
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCommitting:
+    """A worker begins to commit its split: until it reports the result, nobody knows whether the rows are in Kafka."""
+
+    worker: int
 
 
 Message = SplitFinished | SplitFailed
@@ -74,6 +90,12 @@ class Workers(Protocol):
     def next(self, timeout_s: float) -> Message | None:
         """Return the next message of any worker, or None."""
 
+    def give_up(self, splits: Collection[str]) -> Message | None:
+        """End a worker that reads one of these splits, and start another one; return its last message, or ``held``.
+
+        None: no worker reads one of them. Called by the thread that calls ``next``.
+        """
+
     def close(self) -> None:
         """End all workers; open transactions are aborted when the next instance fences them."""
 
@@ -82,14 +104,14 @@ def serve(
     worker: int,
     open_reader: OpenReader,
     receive: Callable[[], SplitTask | None],
-    send: Callable[[Message], None],
+    send: Callable[[Message | SplitCommitting], None],
 ) -> None:
     """Run one worker until ``receive`` yields None or it fails."""
     try:
         reader = open_reader()
         while (task := receive()) is not None:
             try:
-                result = reader.read(task)
+                result = reader.read(task, lambda: send(SplitCommitting(worker)))
             except TableMissingError as error:
                 send(SplitFailed(worker, str(error), retryable=False, missing=task.split))
             except TableLockedError as error:
@@ -111,7 +133,7 @@ class ThreadWorkers:
 
     def __init__(self, open_readers: list[OpenReader]) -> None:
         self.count = len(open_readers)
-        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[Message | SplitCommitting] = queue.SimpleQueue()
         self._tasks: list[queue.SimpleQueue[SplitTask | None]] = [queue.SimpleQueue() for _ in open_readers]
         self._threads = [
             threading.Thread(
@@ -129,9 +151,14 @@ class ThreadWorkers:
     def next(self, timeout_s: float) -> Message | None:
         """Return the next message of any worker, or None."""
         try:
-            return self._messages.get(timeout=timeout_s)
+            message = self._messages.get(timeout=timeout_s)
         except queue.Empty:
             return None
+        return None if isinstance(message, SplitCommitting) else message
+
+    def give_up(self, splits: Collection[str]) -> Message | None:  # noqa: ARG002 - see below
+        """A thread cannot be ended."""
+        return None
 
     def close(self) -> None:
         """End all workers after their current split."""
@@ -157,22 +184,35 @@ class ProcessWorkers:
     def __init__(self, count: int, start: Callable[[int, Pipe], Process]) -> None:
         """``start(worker, pipe)`` starts a process that calls ``serve_pipe``."""
         self.count = count
+        self._start = start
+        self._arguments: tuple[object, ...] = ()
         self._pipes: list[Pipe] = []
         self._processes: list[Process] = []
+        self._reading: dict[int, Split] = {}
+        self._committing: set[int] = set()
+        self._lock = threading.Lock()
+        """A worker that is ended gets no task meanwhile."""
         for worker in range(count):
-            ours, theirs = multiprocessing.Pipe()
-            self._pipes.append(ours)
-            with theirs:
-                self._processes.append(start(worker, theirs))
+            pipe, process = self._new(worker)
+            self._pipes.append(pipe)
+            self._processes.append(process)
+
+    def _new(self, worker: int) -> tuple[Pipe, Process]:
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:
+            return ours, self._start(worker, theirs)
 
     def begin(self, *arguments: object) -> None:
         """Let the workers open their readers, with ``arguments``; until then they import what they need, and wait."""
+        self._arguments = arguments
         for worker in range(self.count):
             self._send(worker, arguments)
 
     def submit(self, worker: int, task: SplitTask) -> None:
         """Give an idle worker its next split."""
-        self._send(worker, task)
+        with self._lock:
+            self._reading[worker] = task.split
+            self._send(worker, task)
 
     def _send(self, worker: int, message: object) -> None:
         # A worker that has ended is reported by ``next``.
@@ -185,12 +225,52 @@ class ProcessWorkers:
         for pipe in ready:
             worker = self._pipes.index(pipe)  # type: ignore[arg-type]
             try:
-                message: Message = self._pipes[worker].recv()
+                message: Message | SplitCommitting = self._pipes[worker].recv()
             except (EOFError, ConnectionError):
                 code = self._processes[worker].exit_code()
                 return SplitFailed(worker, f"snapshot reader {worker} ended with code {code}", retryable=True)
+            if isinstance(message, SplitCommitting):
+                self._committing.add(worker)
+                return None
+            self._forget(worker)
             return message
         return None
+
+    def _forget(self, worker: int) -> None:
+        with self._lock:
+            self._reading.pop(worker, None)
+            self._committing.discard(worker)
+
+    def give_up(self, splits: Collection[str]) -> Message | None:
+        """See ``Workers``.
+
+        The process may be stopped or wait for a server. What it has sent before its end is received first, so that a
+        commit is known. The one that follows it has its transactional id, and aborts its transaction.
+        """
+        with self._lock:
+            worker, split = next(((w, s) for w, s in self._reading.items() if s.id in splits), (-1, None))
+            if split is None:
+                return None
+            self._processes[worker].end()
+            last = self._last_message(worker)
+            self._pipes[worker].close()
+            self._pipes[worker], self._processes[worker] = self._new(worker)
+            self._send(worker, self._arguments)
+        self._forget(worker)
+        return last or SplitFailed(worker, "the stream was held for too long", retryable=True, held=split)
+
+    def _last_message(self, worker: int) -> Message | None:
+        """Return what a worker that is ended has sent last; None: it has not begun to commit."""
+        unknown = SplitFailed(worker, "a snapshot reader was ended while it committed a split", retryable=True)
+        found: Message | None = unknown if worker in self._committing else None
+        while True:
+            if not self._pipes[worker].poll(_END_S):  # it is closed when the process has ended
+                return unknown
+            try:
+                message: Message | SplitCommitting = self._pipes[worker].recv()
+            except (EOFError, OSError):
+                return found
+            found = unknown if isinstance(message, SplitCommitting) else message
 
     def close(self) -> None:
         """End all workers."""

@@ -8,7 +8,8 @@ is being read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 from tailrace.producer.errors import (
     RecordRefusedError,
@@ -44,6 +45,8 @@ from tailrace.producer.streaming.table_versions import IncrementalKeyChangedErro
 from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block
 from tailrace.runtime.errors import SchemaError, TailraceError
+
+T = TypeVar("T")
 
 # The class of an enumeration looks its members up slowly, and these are needed for each event.
 _STREAMING: Final = TableMode.STREAMING
@@ -334,8 +337,8 @@ class BinlogReader:
         What its keys decide is known before its rows are encoded, since most are skipped while a backlog is read.
         """
         tracked = version.tracked
-        while tracked.mode is _PLANNING:
-            self._wait(tracked)
+        if tracked.mode is _PLANNING:
+            self._wait_for(lambda: tracked.mode is not _PLANNING, tracked)
         done = self._offset.rows_to_skip(event) if self._offset.resuming else 0
         keys = version.key_readers[event.op](event.data, event.start, event.stop) if not done else None
         encoded = None
@@ -368,15 +371,13 @@ class BinlogReader:
     def _decide(self, keys: RowKeys, tracked: TrackedTable) -> RowDecisions:
         """Return the decisions on the rows of an event; wait while one of its keys is held."""
         assert tracked.order is not None, f"{tracked.id} has no key order"
-        sorted_keys = tracked.order.sort_rows(keys)
-        while (found := self._router.decide(sorted_keys, tracked)) is None:
-            self._wait(tracked)
-        return found
+        decide = partial(self._router.decide, tracked.order.sort_rows(keys), tracked)
+        return decide() or self._wait_for(decide, tracked)
 
-    def _wait(self, tracked: TrackedTable) -> None:
+    def _wait_for(self, ready: Callable[[], T | None], tracked: TrackedTable) -> T:
         """Let other threads make progress with a split; what was counted so far does not wait for that."""
         self._report_status()
-        self._coordinator.wait(tracked.id)
+        return self._coordinator.hold.wait_for(ready, tracked.id)
 
     def _count(self, version: StreamedVersion, op: str, records: int) -> None:
         """Count a rows event; it is reported with the others of its batch."""

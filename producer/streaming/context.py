@@ -26,6 +26,8 @@ class StreamSettings:
     include_query: bool
     max_waiting_splits: int
     """Readers pause while so many splits are in Kafka without END certificate."""
+    max_hold_s: float = 60.0
+    """How long the stream waits for a split that is being read."""
     processing_failures: ProcessingFailureHandling = "table"
     fingerprint: str = ""
     """Of the configuration: differs if a setting differs that is no secret."""

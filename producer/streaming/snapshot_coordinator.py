@@ -26,9 +26,10 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode, TablePresence
 from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.context import StreamContext
-from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
+from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
 from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
+from tailrace.producer.streaming.stream_hold import StreamHold
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.producer.streaming.tracked_table import TrackedSplit, TrackedTable
 from tailrace.producer.streaming.watermark_record import end_watermark, high_watermark, low_watermark
@@ -37,10 +38,6 @@ from tailrace.schemas.watermark import Watermark
 
 _NOT_READ: Final = "the incremental snapshot that all rows of the table need was cancelled"
 log = structlog.get_logger(__name__)
-
-_REPORT_HOLD_S: Final = 5.0
-_REPEAT_HOLD_S: Final = 60.0
-"""After how long a wait of the stream is reported, and after how long again."""
 
 
 class SnapshotCoordinator:
@@ -58,7 +55,7 @@ class SnapshotCoordinator:
         self._splits: dict[str, tuple[Split, SplitState]] = {}
         self._partitions: dict[str, int] = {}
         """Topic to the number of partitions that the stream's client was last told."""
-        self._next_report_s = _REPORT_HOLD_S
+        self.hold = StreamHold(context, self.end_splits)
 
     def known_keys(self) -> dict[str, Mapping[str, Any]]:
         """Return what is known of keys, for snapshot readers; any thread may call this."""
@@ -67,6 +64,11 @@ class SnapshotCoordinator:
     def confirm_ownership(self) -> None:
         """Commit. Raises ProducerFencedError if another instance has taken over."""
         self._transaction.commit(always=True)
+
+    @property
+    def max_hold_s(self) -> float:
+        """How long a split may hold the stream; any thread may read this."""
+        return self._context.settings.max_hold_s
 
     @property
     def every_fault_stops(self) -> bool:
@@ -96,7 +98,7 @@ class SnapshotCoordinator:
         return self._transaction.offset.barrier()
 
     def put_off_table(self, table: TableId) -> None:
-        """Give up the plan of a table that turned out to be locked; it is planned again later."""
+        """Give up the plan of a table whose greatest key cannot be read now; it is planned again later."""
         tracked = self._registry.tables.get(table)
         if tracked is not None and tracked.mode is TableMode.PLANNING:
             self._registry.stop_planning(table)
@@ -309,45 +311,6 @@ class SnapshotCoordinator:
         self._status.table_mode(table, TableMode.RESTARTING)
 
     # -- ends --------------------------------------------------------------------------------------------------------
-
-    def wait(self, table: TableId | None = None) -> None:
-        """Let other threads make progress with a split; commits when due. Raises CaptureStoppedError on a stop.
-
-        No table is written until the split of a held change is committed, since the offset says of all tables at once
-        what is done. So each wait is reported: in the status, in metrics, and in the log if it takes long. ``table`` is
-        that of the change; None: any that is being read.
-        """
-        tables = self._registry.tables.values()
-        held = table or next((tracked.id for tracked in tables if tracked.being_read), None)
-        if held is not None:
-            self._report_hold(held)
-        while not self.mailbox.wait(0.05):
-            if self.mailbox.stopped:
-                raise CaptureStoppedError
-            if held is not None:
-                self._report_hold(held)
-            else:
-                self._status.stream_loop()
-            self._transaction.commit_if_due()
-        self.end_splits()
-
-    def _report_hold(self, table: TableId) -> None:
-        seconds = self._status.stream_held(table)
-        if seconds < _REPORT_HOLD_S:
-            self._next_report_s = _REPORT_HOLD_S
-        if seconds < self._next_report_s:
-            return
-        self._next_report_s = seconds + _REPEAT_HOLD_S
-        tracked = self._registry.tables.get(table)
-        splits = [] if tracked is None else [split.id for split in tracked.opened.values() if split.being_read]
-        log.warning(
-            "the stream waits for a table whose snapshot is being read: no table is written meanwhile",
-            hint="a table whose key cannot be cut is one split: read it while few changes are made, or leave it out of "
-            "the snapshot with snapshot.include.collection.list",
-            table=str(table),
-            splits=", ".join(splits[:5]) or "the greatest key is being read",
-            held_s=round(seconds),
-        )
 
     def end_splits(self) -> None:
         """Write END for splits whose high watermark is passed, and finish tables whose splits have all ended."""

@@ -171,8 +171,7 @@ class TableLifecycle:
         if tracked is None or tracked.mode is TableMode.STREAMING:
             self._write_truncate(event, table)
             return False
-        while tracked.mode is TableMode.PLANNING:
-            self._coordinator.wait()
+        self._coordinator.hold.wait_for(lambda: tracked.mode is not TableMode.PLANNING, table)
         if tracked.mode in {TableMode.WAITING, TableMode.ERROR}:
             return False  # no row of the table is in the topic, and its splits are read after this statement
         if tracked.mode is TableMode.INCREMENTAL:
@@ -195,8 +194,10 @@ class TableLifecycle:
         incremental snapshot skips no change.
         """
         readers = [split for split in tracked.opened.values() if split.being_read]
-        while tracked.mode is TableMode.INCREMENTAL and any(split.being_read for split in readers):
-            self._coordinator.wait()
+        self._coordinator.hold.wait_for(
+            lambda: tracked.mode is not TableMode.INCREMENTAL or not any(split.being_read for split in readers),
+            tracked.id,
+        )
         self._write_truncate(event, tracked.id)
 
     def _write_truncate(self, event: QueryEvent, table: TableId) -> None:
@@ -216,8 +217,7 @@ class TableLifecycle:
 
     def _wait_until_idle(self, tracked: TrackedTable) -> None:
         """Wait until no reader is active on the table's splits."""
-        while tracked.being_read:
-            self._coordinator.wait()
+        self._coordinator.hold.wait_for(lambda: not tracked.being_read, tracked.id)
 
 
 def truncate_envelope(prefix: str, table: TableId, event: QueryEvent) -> EventEnvelope:

@@ -55,9 +55,9 @@ def test_locked_table_waits_for_its_turn(
                 database.execute("UPDATE c SET v = 'last' WHERE id = 1")
                 capture.wait_position(mysql_server)  # the changes of the split of b are not held any more
                 assert _status(capture, database, "a")["mode"] == "waiting"
-                eventually(lambda: "holds SHARED_READ" in _status(capture, database, "a")["locked_by"], "the lock of a")
+                eventually(lambda: "holds SHARED_READ" in _status(capture, database, "a")["put_off"], "the lock of a")
                 eventually(
-                    lambda: "holds SHARED_NO_READ_WRITE" in _status(capture, database, "b")["locked_by"], "that of b"
+                    lambda: "holds SHARED_NO_READ_WRITE" in _status(capture, database, "b")["put_off"], "that of b"
                 )
                 assert capture.status.snapshot()["stream"]["disconnects"] == 0
                 writer.execute("UNLOCK TABLES")
@@ -65,7 +65,7 @@ def test_locked_table_waits_for_its_turn(
             alter.join(60)
             capture.wait_snapshot()
             capture.wait_position(mysql_server)
-            assert _status(capture, database, "a")["locked_by"] == ""
+            assert _status(capture, database, "a")["put_off"] == ""
             assert capture.status.snapshot()["stream"]["disconnects"] == 0
     for table in ("a", "b", "c"):
         rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, table).values()
@@ -87,7 +87,7 @@ def test_request_does_not_wait_for_a_locked_table(
         capture.wait_snapshot()
         cursor.execute("LOCK TABLES a WRITE")
         request_snapshot(kafka_broker, prefix, database, "a")
-        eventually(lambda: _status(capture, database, "a")["locked_by"], "the lock of a")
+        eventually(lambda: _status(capture, database, "a")["put_off"], "the lock of a")
         request_snapshot(kafka_broker, prefix, database, "b")
         eventually(lambda: all_read("b"), "the rows of b")
         cursor.execute("UNLOCK TABLES")

@@ -52,7 +52,7 @@ def _through(
 
 
 def _table(capture: CaptureThread, table: str) -> dict[str, Any]:
-    found: dict[str, Any] = capture.status.snapshot()["tables"].get(table, {"locked_by": ""})
+    found: dict[str, Any] = capture.status.snapshot()["tables"].get(table, {"put_off": ""})
     return found
 
 
@@ -132,7 +132,7 @@ def test_a_planner_that_gives_up_leaves_no_change_out(
             other.commit()
             eventually(lambda: capture.status.snapshot()["stream"]["held_by"] == b, "the changes of b are held")
             proxy.release()
-            eventually(lambda: "holds SHARED_NO_READ_WRITE" in _table(capture, b)["locked_by"], "the planner gives up")
+            eventually(lambda: "holds SHARED_NO_READ_WRITE" in _table(capture, b)["put_off"], "the planner gives up")
             database.execute("UPDATE a SET v = 'behind' WHERE id = 3")
             capture.wait_position(mysql_server)
             assert _table(capture, b)["mode"] == "waiting"

@@ -14,7 +14,7 @@ from tailrace.producer.kafka.errors import NO_LEADER, UNKNOWN_PARTITION, transla
 from tailrace.producer.kafka.own_topics import own_topics
 from tailrace.producer.kafka.topics import TopicSpec, request_batches
 from tailrace.producer.snapshot.reader import SnapshotReader
-from tailrace.producer.snapshot.workers import Message, SplitFailed, serve
+from tailrace.producer.snapshot.workers import Message, SplitCommitting, SplitFailed, serve
 from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, Retryable
 from tailrace.schemas.names import state_topic, watermarks_topic
 
@@ -169,7 +169,7 @@ def test_reader_reports_that_it_is_fenced() -> None:
     def fenced() -> SnapshotReader:
         raise ProducerFencedError("fenced")
 
-    sent: list[Message] = []
+    sent: list[Message | SplitCommitting] = []
     serve(3, fenced, lambda: None, sent.append)
 
     assert sent == [SplitFailed(3, "fenced", retryable=True, fenced=True)]

@@ -82,7 +82,7 @@ def test_status_counts_what_is_reported() -> None:
         "held_ms": 0,
         "error": "",
         "failed_at": {},
-        "locked_by": "",
+        "put_off": "",
         "changes_skipped": 0,
     }
     assert now["snapshot"] == {

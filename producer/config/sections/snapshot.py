@@ -97,6 +97,13 @@ class SnapshotConfig(Section):
         doc="Number of chunks that may be in Kafka while the binlog reader has not passed their high watermark. "
         "Snapshot readers pause above it: each such chunk costs memory and a state record until then.",
     )
+    max_hold_ms: int = supported(
+        "tailrace.snapshot.max.hold.ms",
+        integer(1000),
+        default="60000",
+        doc="Longest time that the changes of all tables wait for a chunk that is being read, in ms. Then the chunk is "
+        "given up: its table is read later, when changes have been written for nine times as long.",
+    )
     after_alter: bool = supported(
         "tailrace.snapshot.altered.tables",
         BOOLEAN,
