@@ -35,6 +35,7 @@ def mysql_source(config: ProducerConfig) -> MySqlSource:
         source_settings(config),
         server_id=config.database.server_id,
         initial_statements=config.database.initial_statements,
+        max_xa_search_bytes=config.database.xa_search_max_bytes,
     )
 
 

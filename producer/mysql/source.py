@@ -31,9 +31,20 @@ log = structlog.get_logger(__name__)
 class MySqlSource:
     """Opens sessions and binlog streams of one server."""
 
-    def __init__(self, settings: SourceSettings, *, server_id: int, initial_statements: Sequence[str] = ()) -> None:
-        """``server_id`` identifies the binlog reader; ``initial_statements`` run in every session but the stream's."""
+    def __init__(
+        self,
+        settings: SourceSettings,
+        *,
+        server_id: int,
+        initial_statements: Sequence[str] = (),
+        max_xa_search_bytes: int = 0,
+    ) -> None:
+        """``server_id`` identifies the binlog reader; ``initial_statements`` run in every session but the stream's.
+
+        ``max_xa_search_bytes``: see ``BinlogHistory``.
+        """
         self._settings = settings
+        self._max_xa_search_bytes = max_xa_search_bytes
         self._server_id = server_id
         self._initial_statements = tuple(initial_statements)
 
@@ -66,7 +77,12 @@ class MySqlSource:
             self._settings, start=mysql_offset(start).gtids, server_id=self._server_id, captures=captures
         )
         stream.open(expected_server=mysql_offset(start).server_uuid)
-        history = BinlogHistory(self._settings, server_id=self._server_id, captures=captures)
+        history = BinlogHistory(
+            self._settings,
+            server_id=self._server_id,
+            captures=captures,
+            max_search_bytes=self._max_xa_search_bytes,
+        )
         return XaStream(stream, history, prepared)
 
     # -- tables ------------------------------------------------------------------------------------------------------

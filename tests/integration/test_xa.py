@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pymysql import MySQLError
 
+from tailrace.producer.errors import BinlogError
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 
 if TYPE_CHECKING:
@@ -100,6 +102,37 @@ def test_second_phase_decides_across_reconnects_and_restarts(
     changes = [r.json for r in records_of(kafka_broker.bootstrap, prefix, database.name, "t") if r.value]
     assert "never" not in str(changes)
     assert sum(change["op"] == "c" and change["after"]["id"] == 10 for change in changes) == 1
+
+
+def test_search_for_a_prepared_transaction_has_an_end(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """The error names the setting, and the start with a higher limit finds the transaction."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))")
+    prepare(database, f"{prefix}-old", "INSERT INTO t VALUES (10, 'old')")
+    for _ in range(3):
+        database.execute("FLUSH BINARY LOGS")
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {"tailrace.xa.search.max.bytes": 1})
+
+    def end() -> BaseException | None:
+        with suppress(BinlogError), CaptureThread(settings) as capture:
+            capture.wait_snapshot()
+            finish(database, "COMMIT", f"{prefix}-old")
+            database.execute("INSERT INTO t VALUES (20, 'behind')")
+            eventually(lambda: not capture.running, "the end of the search")
+        return capture.failure()
+
+    error = end()
+    assert isinstance(error, BinlogError)
+    assert "its XA PREPARE was not found" in str(error)
+    assert "tailrace.xa.search.max.bytes" in str(error)
+    assert "were not searched" in str(error)
+
+    del settings["tailrace.xa.search.max.bytes"]
+    with CaptureThread(settings) as capture:
+        capture.wait_position(mysql_server)
+    rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, "t").values()
+    assert {row["id"]: row["v"] for row in rows} == {10: "old", 20: "behind"}
 
 
 def test_xa_during_the_snapshot(

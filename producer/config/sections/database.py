@@ -73,6 +73,13 @@ class DatabaseConfig(Section):
         doc="Maximum time to wait at a start for transactions that were read before and that the server has not "
         "executed, such as a replica that still applies its relay log, in ms. The producer then ends with an error.",
     )
+    xa_search_max_bytes: int = supported(
+        "tailrace.xa.search.max.bytes",
+        integer(0),
+        default=str(10 << 30),
+        doc="How many bytes of binlog before an XA COMMIT are searched for its XA PREPARE, if that precedes the first "
+        "start of the producer. No change is written meanwhile. The producer then ends with an error.",
+    )
     initial_statements: tuple[str, ...] = supported(
         "database.initial.statements",
         replace(STATEMENTS, secret=True),  # a statement may hold a password

@@ -155,6 +155,17 @@ def lost_xa(xid: str, cause: str) -> BinlogError:
     )
 
 
+def unfound_xa(xid: str, cause: str) -> BinlogError:
+    """Return the error for an XA COMMIT whose XA PREPARE is not in the part of the binlog that may be searched."""
+    return BinlogError(
+        "an XA transaction was prepared before the first start of the producer, and its XA PREPARE was not found",
+        hint="raise tailrace.xa.search.max.bytes, so that older binlog files are searched, while which no change is "
+        "written; or skip its rows with event.processing.failure.handling.mode=warn, which reads all tables again",
+        xid=xid,
+        cause=cause,
+    )
+
+
 MALFORMED: Final = (AssertionError, LookupError, RecursionError, TypeError, ValueError, OverflowError, struct.error)
 """Raised where bytes do not have the form that their event type says."""
 

@@ -30,7 +30,11 @@ from tailrace.producer.model.binlog_events import (
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.binlog.stream import BinlogStream
-from tailrace.producer.mysql.binlog.xa_stream import TransactionPurgedError, at_commit
+from tailrace.producer.mysql.binlog.xa_stream import (
+    TransactionNotFoundError,
+    TransactionPurgedError,
+    at_commit,
+)
 from tailrace.producer.mysql.connection import (
     SourceSettings,
     connect,
@@ -62,9 +66,14 @@ class BinlogHistory:
         server_id: int,
         captures: Callable[[TableId], bool],
         commit_wait_s: float = _COMMIT_WAIT_S,
+        max_search_bytes: int = 0,
     ) -> None:
-        """``commit_wait_s``: how long a transaction that the binlog has may take to be committed."""
+        """``commit_wait_s``: how long a transaction that the binlog has may take to be committed.
+
+        ``max_search_bytes``: how much of the binlog ``find`` searches, besides the file in which it begins.
+        """
         self._settings = settings
+        self._max_search_bytes = max_search_bytes
         self._commit_wait_s = commit_wait_s
         self._server_id = server_id
         self._captures = captures
@@ -138,33 +147,51 @@ class BinlogHistory:
     def find(self, ended: PreparedTransactionEnded) -> Generator[list[Event], None, TransactionPrepared | None]:
         """Return the last XA PREPARE before ``ended``, which is before the first position of the capture.
 
-        The files are searched backwards. None: the binlog has all transactions of the server, but not this one.
+        The files are searched backwards, and no change is written meanwhile, so no file is begun when as many bytes are
+        searched as a search may take. None: the binlog has all transactions of the server, but not this one.
+        Raises TransactionPurgedError, or its subclass TransactionNotFoundError at the limit.
         """
         known = self._found.pop(ended.xid, None)
         if known is not None:
             return known
-        log.info("searching the binlog for the XA PREPARE of a transaction", xid=ended.xid, file=ended.file)
         with closing(connect(self._settings)) as session:
-            files = [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]
+            sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
             purged = purged_gtids(session)
-        files = [file for file in files if file_number(file) <= file_number(ended.file)]
+        files = [file for file in sizes if file_number(file) <= file_number(ended.file)]
+        searched, total = 0, sum(sizes[file] for file in files)
+        log.info(
+            "searching the binlog for the XA PREPARE of a transaction",
+            xid=ended.xid,
+            file=ended.file,
+            files=len(files),
+            bytes=total,
+            limit=self._max_search_bytes,
+        )
         reported = time.monotonic()
         for left, file in reversed(list(enumerate(files))):
-            if time.monotonic() - reported >= _PROGRESS_S:
-                reported = time.monotonic()
-                log.warning(
-                    "no change is written while the binlog is searched for the XA PREPARE of a transaction",
-                    xid=ended.xid,
-                    file=file,
-                    files_searched=len(files) - left - 1,
-                    files_left=left + 1,
+            if searched and searched >= self._max_search_bytes:
+                raise TransactionNotFoundError(
+                    f"the last {len(files) - left - 1} binlog files do not have it; {left + 1} before "
+                    f"{files[left + 1]} were not searched"
                 )
             opened: dict[str, TransactionPrepared] = {}
             try:
-                yield from self._search(file, ended, opened)
+                for events in self._search(file, ended, opened):
+                    if time.monotonic() - reported >= _PROGRESS_S:
+                        reported = time.monotonic()
+                        log.warning(
+                            "no change is written while the binlog is searched for the XA PREPARE of a transaction",
+                            xid=ended.xid,
+                            file=file,
+                            files_left=left + 1,
+                            bytes_searched=searched,
+                            bytes=min(total, self._max_search_bytes),
+                        )
+                    yield events
             except (BinlogError, SchemaError) as error:
                 # What precedes the capture must not stop it; what precedes the error in this file is known.
                 log.warning("a binlog file before the capture cannot be read to its end", file=file, error=str(error))
+            searched += sizes[file]
             found = opened.pop(ended.xid, None)
             self._found = {**opened, **self._found}
             if found is not None:

@@ -37,6 +37,10 @@ class TransactionPurgedError(Exception):
     """The binlog no longer has a transaction."""
 
 
+class TransactionNotFoundError(TransactionPurgedError):
+    """The part of the binlog that may be searched does not have a transaction."""
+
+
 class EventSource(Protocol):
     """The binlog stream."""
 
@@ -249,4 +253,5 @@ def at_commit(rows: RowsEvent, commit: PreparedTransactionEnded) -> RowsEvent:
 
 
 def _lost(xid: str, error: TransactionPurgedError, file: str, pos: int, end: int) -> ChangeRefused:
-    return event_types.refused((), event_types.lost_xa(xid, str(error)), file, pos, end)._replace(number=1)
+    describe = event_types.unfound_xa if isinstance(error, TransactionNotFoundError) else event_types.lost_xa
+    return event_types.refused((), describe(xid, str(error)), file, pos, end)._replace(number=1)
