@@ -102,9 +102,11 @@ class NewTables:
         return table is not None and self._created.get(table) is False and table not in self._registry.tables
 
     def lacks_rows(self, table: TableId) -> bool:
-        """Whether the topic of a captured table is not complete until the table is read."""
+        """Whether the topic of a captured table is not complete, or has a former one, until the table is read."""
         tracked = self._registry.tables.get(table)
-        return tracked is not None and (tracked.mode is TableMode.ERROR or tracked.fault is not None)
+        if tracked is None:
+            return False
+        return tracked.mode is TableMode.ERROR or tracked.fault is not None or str(table) in self._registry.former
 
     def _come_back(self, tracked: TrackedTable, at: Offset, *, follow: bool) -> None:
         """A table that the stream has not ceased to track has its name from ``at`` on: it is perhaps another one.

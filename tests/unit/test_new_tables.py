@@ -240,6 +240,23 @@ def test_swap_that_only_looks_like_that_of_a_tool_is_one_of_two_tables(statement
     assert stream.reported_as_created
 
 
+def test_copy_of_a_table_that_has_not_begun_does_not_keep_the_rows_of_a_former_one() -> None:
+    """It was created while the capture was down, and waits for its snapshot: its topic has the rows of another one."""
+    in_two = [
+        *GH_OST,
+        "rename /* gh-ost */ table `db`.`t` to `db`.`_t_del`",
+        "rename /* gh-ost */ table `db`.`_t_gho` to `db`.`t`",
+    ]
+    for statements in ([*GH_OST, GH_OST_SWAP], in_two, [*PT_OSC, PT_OSC_SWAP]):
+        stream = Stream()
+        stream.registry.track(T, TableMode.WAITING)
+        stream.registry.former.add(str(T))
+        stream.catalog |= {T: ("id",), TableId("db", "_t_del"): ("id",), TableId("db", "_t_old"): ("id",)}
+        for sql in statements:
+            stream.ddl(sql)
+        assert (stream.mode(T), str(T) in stream.registry.former) == (TableMode.WAITING, True)
+
+
 def test_rows_that_a_statement_moves_are_read_also_during_a_snapshot() -> None:
     stream = Stream()
     stream.registry.track(T, TableMode.STREAMING)
