@@ -22,6 +22,7 @@ from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableStates
 from tailrace.spark_consumer.sink.base import SinkContext
+from tailrace.spark_consumer.sink.behind import TargetBehindError
 from tailrace.spark_consumer.sink.routing import QuerySink
 from tailrace.spark_consumer.sink.shared_target import Shard
 from tailrace.spark_consumer.sink.table_sinks import TableSinks
@@ -45,7 +46,6 @@ from tailrace.spark_consumer.source.topic_ids import TopicIds
 from tailrace.spark_consumer.source.topic_policies import TopicPolicies
 from tailrace.spark_consumer.tables.bad_record import DeadLetters, position
 from tailrace.spark_consumer.tables.base import TableServices, TableWork
-from tailrace.spark_consumer.tables.behind import TargetBehindError
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.parts import FailedWork, PartedWork, Parts, Work
@@ -426,6 +426,8 @@ class Pipeline:
             if len(self._sinks.router.sinks) > 1:
                 reason.add_context(sink=self._sinks.router.name_of(topic))
         self._errors |= found
+        if any(isinstance(reason, TargetBehindError) for reason in found.values()):
+            self._open(spark).common.ends.reread(spark)
         self._parked.finish(spark, done, found)
         self._status.parked(self._parked.as_dict())
 

@@ -55,13 +55,18 @@ class Write:
     """The place of a write among those of a query to a changelog."""
 
     step: int
-    """Greater than those of the writes before it, unless the query has been set back, or the write failed."""
+    """Not less than those of the writes before it, and greater than that of a write that ``releases``, unless the query
+    has been set back, or the write failed."""
     begins: Mapping[int, int]
     """Partition to the offset before which all records were read before; one that is missing begins with 0."""
     ends: Mapping[int, int]
     """The same after the write."""
     settled: bool
     """Whether no record is held after the write."""
+    is_whole: bool = False
+    """Whether an earlier batch has read the topic from its beginning."""
+    releases: bool = False
+    """Whether it has records that earlier batches held."""
     truncated: sequence.Sequence | None = None
     """That of the batch."""
     truncated_ms: int | None = None
@@ -147,9 +152,12 @@ class Sink(Protocol):
     def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
         """Return, per partition, the offset before which the target has applied all records; None: it does not tell.
 
-        Called before the records of a batch are read, and only for Images.UPSERT. Such records are not read again.
-        Records before the batch that the target has not applied are read again: of a partition that is missing, it has
-        applied none. So each ``write_batch`` moves the offsets to the end of ``TableBatch.range``.
+        Images.UPSERT: called before the records of a batch are read. Such records are not read again. Records before
+        the batch that the target has not applied are read again: of a partition that is missing, it has applied none.
+        So each ``write_batch`` moves the offsets to the end of ``TableBatch.range``.
+
+        Images.CHANGELOG: only whether it is None is asked. Otherwise ``write_batch`` is called for batches without rows
+        too, and raises TargetBehindError if the target lacks rows before those of the batch (ledger.py).
         """
 
     def prepare_table(self, schema: TableSchema) -> None:

@@ -43,7 +43,7 @@ from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, Entry, JdbcTab
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
 from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, staged
 from tailrace.spark_consumer.sink.jdbc_versions import StoredVersions
-from tailrace.spark_consumer.sink.ledger import changed_meanwhile, is_applied, not_applied
+from tailrace.spark_consumer.sink.ledger import Ledger, changed_meanwhile, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.shared_target import REMOVE_SHARD, SEVERAL
@@ -290,7 +290,9 @@ class JdbcSink:
         """Write the rows of a changelog in one transaction with the ledger."""
         assert batch.write is not None
         schema = batch.schema
-        self.applied(schema)
+        if self.applied(schema) is not None:
+            entry = self._targets[schema.topic].table.entry
+            (Ledger(schema.topic) if entry is None else entry.ledger).require_reached(batch.write)
         self.prepare_table(schema)
         target = self._targets[schema.topic]
         entry, layout = target.table.entry, target.form.layout

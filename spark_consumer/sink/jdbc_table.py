@@ -65,14 +65,15 @@ class Entry:
     """That somebody has made the steps for some ALTER TABLE (Mark)."""
     altering: str = ""
     """What a plan of steps was made from that is not carried out yet (Attempt)."""
+    settled: str = ""
+    """As ``offsets``: before them, no record of a changelog was held; empty: the same offsets."""
     format: str = ""
     """The version of the row (ledger.py); empty: the first."""
 
     @property
     def ledger(self) -> Ledger:
         """What the table has applied."""
-        offsets: AppliedOffsets = {int(number): offset for number, offset in json.loads(self.offsets).items()}
-        return Ledger(self.topic, offsets, offsets, self.topic_id)
+        return Ledger(self.topic, _offsets(self.offsets), _offsets(self.settled or self.offsets), self.topic_id)
 
     @property
     def added(self) -> list[str]:
@@ -82,11 +83,16 @@ class Entry:
 
     def after(self, ledger: Ledger) -> Entry:
         """Return the row after the table has applied more."""
-        return replace(self, offsets=json.dumps(ledger.merge), topic_id=ledger.id)
+        settled = "" if ledger.merge == ledger.append else json.dumps(ledger.merge)
+        return replace(self, offsets=json.dumps(ledger.append), settled=settled, topic_id=ledger.id)
+
+
+def _offsets(text: str) -> AppliedOffsets:
+    return {int(number): offset for number, offset in json.loads(text).items()}
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Entry))
-_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering", "format")
+_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering", "settled", "format")
 """Columns that a ledger of an earlier release lacks."""
 
 

@@ -10,8 +10,8 @@ undone.
 
 Two invariants make the ledger the only thing that says what the target has:
 
-- It reaches the start of every range that is written (tables/behind.py), so each batch stores its end, also without a
-  row to write.
+- It reaches the start of every range that is written (behind.py), so each batch stores its end, also without a row to
+  write.
 - A commit follows the ledger that its writer knows (``require_known``): of two writers, the later one fails.
 """
 
@@ -28,6 +28,7 @@ from pyspark.sql import functions as fn
 from tailrace.runtime.stored_format import program_version, require_known_format
 from tailrace.schemas.known_fields import known_fields
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.sink.behind import require_reached
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,7 +49,7 @@ _OF_THE_WHOLE: Final = frozenset({"format", "program"})
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """The last write to a table that takes a changelog. Its offsets say what was read, not what was written."""
+    """The last write to a table that takes a changelog."""
 
     query: str
     step: int
@@ -67,7 +68,8 @@ class Ledger:
     id: str = ""
     """Kafka's id of the topic; empty if it was not known. Offsets of another id belong to another topic."""
     changelog: Changelog | None = None
-    """Only for tables that take a changelog; ``append`` and ``merge`` are then equal."""
+    """Only for tables that take a changelog. ``append`` is then what was read, written or held, and before
+    ``merge`` no record was held."""
     others: Mapping[str, Mapping[str, object]] | None = None
     """What was applied of the other topics of a shared table, by topic; None: the table has one topic."""
     writer: str = ""
@@ -113,11 +115,14 @@ class Ledger:
     def is_repeat(self, query: str, write: Write) -> bool:
         """Return whether rows of a write can be in the table.
 
-        They cannot if the same query goes on from where it was: with a later step, behind the offsets of that write.
+        They cannot if the same query goes on from where it was: behind the offsets of that write, and with a later step
+        if it has records that were held.
         """
         if self.changelog is None:
             return bool(self.append)
-        if self.changelog.repeated or self.changelog.query != query or write.step <= self.changelog.step:
+        if self.changelog.repeated or self.changelog.query != query:
+            return True
+        if write.step < self.changelog.step or (write.releases and write.step == self.changelog.step):
             return True
         return any(write.begins.get(number, 0) < offset for number, offset in self.append.items())
 
@@ -128,8 +133,14 @@ class Ledger:
             step = max(step, self.changelog.step)
         repeated = self.is_repeat(query, write) and not write.settled
         ends = {number: max(offset, self.append.get(number, 0)) for number, offset in write.ends.items()}
-        append, merge = {**self.append, **ends}, {**self.merge, **ends}
+        append = {**self.append, **ends}
+        # A partition that is missing had no record before this write.
+        merge = append if write.settled else {**write.begins, **self.merge}
         return replace(self, append=append, merge=merge, changelog=Changelog(query, step, repeated))
+
+    def require_reached(self, write: Write) -> None:
+        """Raise TargetBehindError if a changelog lacks rows before those of a write."""
+        require_reached(self.topic, write.begins, self.append, self.merge, is_whole=write.is_whole)
 
     @property
     def applied(self) -> AppliedOffsets:

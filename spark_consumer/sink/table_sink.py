@@ -237,7 +237,8 @@ class TableSink(ABC, Generic[Table]):
         """Write the rows of a changelog in one commit with the ledger."""
         assert batch.write is not None
         schema, query = batch.schema, self._context.query_id
-        self.applied(schema)
+        if self.applied(schema) is not None:
+            (self._ledgers.get(schema.topic) or Ledger(schema.topic)).require_reached(batch.write)
         self.prepare_table(schema)
         table, layout, evolved = self._tables[schema.topic], self._layout(schema), self._evolved[schema.topic]
         write, known = batch.write, self._ledgers[schema.topic]
@@ -262,6 +263,8 @@ class TableSink(ABC, Generic[Table]):
         changed = changed_versions(table, batch, evolved, layout, within)
         with interpreted(spark, when=small), kept_rows(changed) as source:
             if source.isEmpty():
+                nothing = table.rows().limit(0)
+                self._ledgers.advance(table, schema.topic, after, lambda each: table.append(nothing, each.metadata))
                 return
             source.createOrReplaceTempView(SOURCE)
             try:

@@ -84,6 +84,10 @@ class ControlTopic:
         rows = self._poll(spark, lambda records: records.select("offset", "value").where(fn.col("value").isNotNull()))
         return [ControlRecord(row["offset"], bytes(row["value"])) for row in rows]
 
+    def rewind(self) -> None:
+        """Let the next poll begin at the beginning of the topic."""
+        self._next, self._end = 0, None
+
     def poll_fields(self, spark: SparkSession, fields: str, where: Column) -> list[Row]:
         """Return fields of the JSON records appended since the last call, in order; ``where`` selects records.
 

@@ -47,6 +47,16 @@ class TopicRange:
         """The number of offsets; markers of transactions count too."""
         return sum(found.end - max(found.start, 0) for found in self.partitions.values())
 
+    @property
+    def begins(self) -> dict[int, int]:
+        """Partition to the offset at which it begins; the earliest one counts as 0."""
+        return {number: max(found.start, 0) for number, found in self.partitions.items()}
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Partition to the offset at which it ends."""
+        return {number: found.end for number, found in self.partitions.items()}
+
     def first(self, limit: int) -> TopicRange:
         """Return the beginning of the range, with about ``limit`` offsets, an equal part of each partition."""
         share = min(1.0, limit / max(1, self.offsets))

@@ -59,6 +59,7 @@ class SplitEnds:
 
     def __init__(self, watermarks: ControlTopic) -> None:
         self._watermarks = watermarks
+        self._reading = threading.Lock()
         self._lock = threading.Lock()
         self._pending: dict[str, dict[str, SplitEnd]] = {}
         self._created: dict[str, Sequence] = {}
@@ -68,12 +69,19 @@ class SplitEnds:
         """Read the records that were appended since the last call; return their topics."""
         kinds = (WatermarkKind.END.value, WatermarkKind.CREATED.value)
         wanted = fn.col("kind").isin(*kinds) & ~fn.coalesce("incremental", fn.lit(False))
-        rows = self._watermarks.poll_fields(spark, _FIELDS, wanted)
+        with self._reading:
+            rows = self._watermarks.poll_fields(spark, _FIELDS, wanted)
         created = [(row["topic"], _sequence(row)) for row in rows if row["kind"] == WatermarkKind.CREATED]
         with self._lock:
             for topic, sequence in created:
                 self._created[topic] = max(sequence, self._created.get(topic, sequence))
         return {topic for topic, _ in created} | self.add(_end(row) for row in rows if row["kind"] == WatermarkKind.END)
+
+    def reread(self, spark: SparkSession) -> None:
+        """Read all records again: a table that goes back needs certificates that it has released."""
+        with self._reading:
+            self._watermarks.rewind()
+        self.refresh(spark)
 
     def created(self, topic: str) -> Sequence | None:
         """Return where the table of a topic begins, if the topic may have rows of a former one: the last place."""

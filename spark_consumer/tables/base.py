@@ -198,6 +198,15 @@ class TableWork(ABC):
         """Return whether the topic has the id of the one that was read before."""
         return before.topic_id == self._services.topic_id(self._topic) != ""
 
+    @property
+    def _begins(self) -> Mapping[int, int]:
+        """How far each partition is read before the range."""
+        return {**self._ends, **(self._range.begins if self._range else {})}
+
+    def _is_whole(self, before: TableState) -> bool:
+        """Return whether an earlier batch has read the topic from its beginning (snapshot.check_start)."""
+        return before.step >= 0 and not self._services.accept_incomplete
+
     def _phase(self, spark: SparkSession, name: str) -> AbstractContextManager[None]:
         return self._services.phase(spark, self._topic, name)
 

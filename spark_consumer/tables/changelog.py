@@ -197,7 +197,7 @@ class ChangelogTable(TableWork):
             with failures_named(resolved, transform, Images.CHANGELOG):
                 kinds = [fn.count_if(fn.col("kind") == kind.value).alias(kind.name.lower()) for kind in RowKind]
                 totals = rows.agg(fn.count("*"), fn.max("ts_ms"), *kinds).collect()[0]
-                if totals[0] or write.truncated is not None:
+                if totals[0] or write.truncated is not None or self._has_ledger(transform.schema):
                     name = self._write_name(state)
                     batch = TableBatch(transform.schema, rows, truncated=write.truncated, name=name, write=write)
                     self._services.sink.write_batch(batch, self._batch_id)
@@ -206,15 +206,22 @@ class ChangelogTable(TableWork):
         finally:
             rows.unpersist()
 
+    def _has_ledger(self, schema: TableSchema) -> bool:
+        """Return whether the sink stores the end of the range, also without a row."""
+        return self._range is not None and bool(schema.columns) and self._services.sink.applied(schema) is not None
+
     def _write_of(
         self, before: TableState, state: TableState, new: _Records | None, truncated: Sequence | None
     ) -> Write:
         event = None if new is None or truncated is None else truncate_time(new.decoded, truncated)
         return Write(
             step=state.step,
-            begins=before.ends,
-            ends=state.ends,
+            # The state before can be older than the last batch, which changed nothing of it but the ends.
+            begins=self._begins,
+            ends={**self._begins, **(self._range.ends if self._range else {})},
             settled=not (state.held or state.progress.open),
+            is_whole=self._is_whole(before),
+            releases=bool(state.released),
             truncated=truncated,
             truncated_ms=event,
         )
@@ -223,8 +230,7 @@ class ChangelogTable(TableWork):
         """Return a name for the rows: that of the records that they begin with, or of the step that released them."""
         if self._range is None:
             return f"step {state.step}"
-        starts = sorted((number, max(each.start, 0)) for number, each in self._range.partitions.items())
-        return " ".join(f"{number}:{start}" for number, start in starts)
+        return " ".join(f"{number}:{start}" for number, start in sorted(self._range.begins.items()))
 
     def _result(self, state: TableState, rows: int, newest_ms: int | None, kinds: Mapping[str, int]) -> TableResult:
         status = self._services.snapshot_status(self._topic, state.progress)

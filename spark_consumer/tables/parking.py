@@ -25,9 +25,9 @@ from tailrace.runtime.stored_format import NewerFormatError
 from tailrace.schemas.known_fields import known_fields
 from tailrace.spark_consumer.documents import delete_document, document_names, read_document, write_document
 from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError, StoredFileError
+from tailrace.spark_consumer.sink.behind import TargetBehindError
 from tailrace.spark_consumer.source.ranges import EARLIEST, BatchRanges, OffsetRange, Offsets, TopicRange
 from tailrace.spark_consumer.source.topic_ids import unknown_id
-from tailrace.spark_consumer.tables.behind import TargetBehindError
 from tailrace.spark_consumer.tables.reasons import LostEndError
 
 if TYPE_CHECKING:

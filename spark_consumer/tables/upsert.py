@@ -17,10 +17,10 @@ from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later
 from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStagedError, TableBatch, before_commit
+from tailrace.spark_consumer.sink.behind import require_reached
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
 from tailrace.spark_consumer.tables.base import CACHE, TableWork
-from tailrace.spark_consumer.tables.behind import require_reached
 from tailrace.spark_consumer.tables.reasons import ends_too_early
 from tailrace.spark_consumer.tables.snapshot import advance, check_beginning, check_start
 from tailrace.spark_consumer.transform.failing_record import failures_named
@@ -50,8 +50,7 @@ class UpsertTable(TableWork):
             return TableResult(0, None)
         applied = self._services.sink.applied(self._services.transform(newest).schema)
         if applied is not None:
-            is_whole = before.step >= 0 and not self._services.accept_incomplete
-            require_reached(self._range, self._ends, applied, is_whole=is_whole)
+            require_reached(self._topic, self._begins, applied, applied, is_whole=self._is_whole(before))
         applied = applied or {}
         check_start(self._services, self._topic, before, self._range, applied)
         left = self._range.after(applied)

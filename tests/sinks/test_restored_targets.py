@@ -14,17 +14,20 @@ from confluent_kafka import Producer, TopicPartition
 from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.alteration import AlterationKind, ColumnChange
 from tailrace.schemas.connect import ConnectField
+from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import IncompleteTopicError
 from tailrace.spark_consumer.sink.kafka_topic import newest_records
 from tests.embedded.kafka import KafkaBroker
-from tests.sinks.backend import SinkBackend
+from tests.sinks.backend import ChangelogBackend, SinkBackend
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner, CutOffError
 from tests.sinks.jdbc_backend import JdbcBackend
 from tests.sinks.test_delta import DeltaBackend
+from tests.sinks.test_history import DeltaHistory, IcebergHistory, MySqlHistory, PostgresHistory
 from tests.sinks.test_iceberg import IcebergBackend
+from tests.sinks.test_table_versions import IcebergVersions, PostgresVersions, Versions, versions_of
 from tests.sinks.test_upsert_kafka import UpsertKafkaBackend
-from tests.spark.records import Feed, Message, Table, connect, table_schema
+from tests.spark.records import Feed, Message, Row, Table, connect, table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +117,16 @@ class OnMySql(JdbcBackend):
     database = "mysql"
 
 
+class DeltaVersions(Versions, DeltaBackend):
+    """Versions in Delta tables at a path."""
+
+    def versions(self, schema: TableSchema) -> dict[int, list[Row]]:
+        """Return the versions by key."""
+        return versions_of(self.spark.read.format("delta").load(str(self.work / "tables" / "shop" / schema.table)))
+
+
 LONG = [IcebergBackend, OnPostgres, OnMySql, UpsertKafkaBackend]
+LONG_CHANGELOGS = [IcebergHistory, PostgresHistory, MySqlHistory, DeltaVersions, IcebergVersions, PostgresVersions]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +153,46 @@ def test_older_copy_of_a_target_gets_what_it_lacks(
     other = from_the_beginning(run, tmp_path / "second")
     other.batch()
     assert run.backend.rows(table.schema) == expected
+
+
+@pytest.mark.parametrize(
+    "backend", [DeltaHistory, *(pytest.param(each, marks=pytest.mark.long) for each in LONG_CHANGELOGS)], indirect=True
+)
+def test_older_copy_of_a_changelog_gets_what_it_lacks(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The copy is of a time when rows were held: they are before what the ledger has."""
+    run, table = start(backend, spark, kafka_broker, prefix, tmp_path)
+    table.last_split = 9
+    run.batch(split(table, prefix, 0, 0, low=10), table.change("c", None, row(1), pos=100))
+    *held, end = split(table, prefix, 1, 5, low=20)
+    run.batch(held, table.change("c", None, row(2), pos=105))
+    put_back = saved(run)
+    run.batch([end], table.change("d", row(2), None, pos=110))
+    put_back()
+    run.restart()
+    run.batch(table.change("c", None, row(4), pos=120))
+    assert run.parked() == {}
+    run.retry()
+    expected = {key: row(key) for key in (0, 1, 4, 5)}
+    assert run.backend.rows(table.schema) == expected
+
+    # With the query running, after batches without a row to write.
+    run.feed.write(table.change("c", None, row(8), pos=125), commit=False)
+    run.batch()
+    run.batch(table.change("c", None, row(6), pos=130))
+    put_back()
+    other = run.feed.table(table_schema(prefix, "other", INTEGER))
+    run.others.append(other)
+    run.batch(table.change("c", None, row(7), pos=140), other.change("c", None, row(1), pos=141))
+    assert "another process has written to" in run.parked()[table.schema.topic]["reason"]
+    run.retry()
+    expected |= {key: row(key) for key in (6, 7)}
+    assert run.parked() == {}
+    assert run.backend.rows(table.schema) == expected
+    if isinstance(run.backend, ChangelogBackend):
+        kinds = {key: [kind for kind, _ in found] for key, found in run.backend.changelog(table.schema).items()}
+        assert kinds == {**{key: ["+I"] for key in expected}, 2: ["+I", "-D"]}
 
 
 def test_restored_delta_table_goes_on_with_the_ledger_of_the_version(

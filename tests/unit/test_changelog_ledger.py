@@ -7,14 +7,15 @@ from collections.abc import Mapping
 import pytest
 
 from tailrace.spark_consumer.sink.base import Write
+from tailrace.spark_consumer.sink.behind import TargetBehindError
 from tailrace.spark_consumer.sink.ledger import Ledger
 
 QUERY = "query-1"
 
 
-def write(step: int, begin: int, end: int, *, settled: bool = True) -> Write:
+def write(step: int, begin: int, end: int, *, settled: bool = True, releases: bool = False) -> Write:
     """Return a write of the records of one partition."""
-    return Write(step, {0: begin}, {0: end}, settled)
+    return Write(step, {0: begin}, {0: end}, settled, is_whole=True, releases=releases)
 
 
 def ledger_after(*writes: Write, query: str = QUERY) -> Ledger:
@@ -32,15 +33,15 @@ def test_a_query_that_goes_on_repeats_nothing() -> None:
 
     assert not Ledger("topic").is_repeat(QUERY, write(0, 0, 10))
     assert not ledger.is_repeat(QUERY, write(2, 20, 30))
-    # Steps without rows write nothing.
-    assert not ledger.is_repeat(QUERY, write(5, 25, 30))
+    # A step that changes only the ends is not stored: the next one has its number.
+    assert not ledger.is_repeat(QUERY, write(1, 20, 30))
 
 
 @pytest.mark.parametrize(
     ("query", "following"),
     [
         (QUERY, write(1, 10, 20)),  # the attempt failed after its commit
-        (QUERY, write(1, 20, 20)),  # the same, for a step that only releases rows
+        (QUERY, write(1, 20, 20, releases=True)),  # the same, for a step that only releases rows
         (QUERY, write(0, 0, 30)),  # an older checkpoint
         (QUERY, write(2, 15, 30)),  # an older checkpoint, in smaller batches
         ("query-2", write(2, 20, 30)),  # another query, wherever it begins
@@ -68,6 +69,25 @@ def test_rows_that_are_held_when_records_are_read_once_more_count_as_repeats() -
     assert held.is_repeat(QUERY, write(2, 20, 30))
     assert not held.written(QUERY, write(2, 20, 30)).is_repeat(QUERY, write(3, 30, 40))
     assert not before.written(QUERY, write(2, 20, 30, settled=False)).is_repeat(QUERY, write(3, 30, 40))
+
+
+def test_a_write_follows_what_was_read() -> None:
+    """A target that lacks something goes back to where no record was held."""
+    held = ledger_after(write(0, 0, 10), write(1, 10, 20, settled=False), write(2, 20, 30, settled=False))
+
+    held.require_reached(write(3, 30, 40))
+    with pytest.raises(TargetBehindError) as caught:
+        held.require_reached(write(3, 31, 40))
+    assert caught.value.starts == {"0": 10}
+    held.written(QUERY, write(3, 30, 40)).require_reached(write(4, 40, 50))
+    with pytest.raises(TargetBehindError) as caught:
+        Ledger("topic").require_reached(write(0, 5, 40))
+    assert caught.value.starts == {"0": 0}
+    # A query that does not begin at the beginning.
+    begun = Ledger("topic").written(QUERY, Write(0, {0: 5}, {0: 8}, settled=False))
+    with pytest.raises(TargetBehindError) as caught:
+        begun.require_reached(Write(1, {0: 9, 1: 3}, {0: 10, 1: 4}, settled=True))
+    assert caught.value.starts == {"0": 5}
 
 
 def test_the_ledger_does_not_go_back() -> None:

@@ -1,0 +1,48 @@
+"""A target that has applied less than the query has read: it was restored, or the position of the query is not its own.
+
+The invariant: the ledger of a target reaches the start of each range that is written to it, and in partitions without
+new records the offset up to which they are read. Otherwise nobody would read the records in between, and the commit of
+the range would say that they are applied. A table whose target is behind goes back: its position (parking.py) is set to
+the ledger, and its records are read again from there. If Kafka has removed them, reading them parks the table.
+
+Whether a partition that the ledger lacks was read is known only of a topic that has had all its records from the
+beginning: of others, a query has started behind records that no target gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tailrace.spark_consumer.errors import SinkError
+
+
+class TargetBehindError(SinkError):
+    """A target has not applied all records before a range."""
+
+    def __init__(self, topic: str, applied: Mapping[int, int], begins: Mapping[int, int]) -> None:
+        """``applied``: partition to the offset at which the records begin that are to be read again."""
+        self.starts = {str(number): offset for number, offset in applied.items()}
+        super().__init__(
+            f"the target has not applied all records of topic {topic} that are before those of the batch",
+            hint="they are read again from Kafka",
+            applied_up_to=dict(applied),
+            batch_starts_at={number: begins[number] for number in applied},
+        )
+
+
+def require_reached(
+    topic: str, begins: Mapping[int, int], reached: Mapping[int, int], applied: Mapping[int, int], *, is_whole: bool
+) -> None:
+    """Raise TargetBehindError if a target does not have all records before those of a batch.
+
+    ``begins``: partition to the offset before which the query has read all records. ``reached``: the same for those
+    that were written or held when the target was written last. Before ``applied`` none was held.
+    ``is_whole``: whether an earlier batch has read the topic from its beginning.
+    """
+    if is_whole:
+        nothing = dict.fromkeys(begins, 0)
+        reached, applied = {**nothing, **reached}, {**nothing, **applied}
+    known = begins.keys() & reached.keys() & applied.keys()
+    if any(reached[number] < begins[number] for number in known):
+        back = {number: applied[number] for number in sorted(known) if applied[number] < begins[number]}
+        raise TargetBehindError(topic, back, begins)
