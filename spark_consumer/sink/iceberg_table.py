@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql import functions as fn
@@ -47,7 +48,7 @@ _REPLACED: Final = "tailrace.replaced"
 """Summary of a snapshot: which replacement of all rows it was."""
 
 _BRANCH: Final = "tailrace_"
-"""Start of the names of branches that have the rows of an append until it is complete."""
+"""Start of the names of branches that have a commit until it is complete."""
 _MAX_AGE_MS: Final = 86_400_000
 """After this time, the branch of a process that was killed is removed with old snapshots."""
 
@@ -128,10 +129,17 @@ class IcebergTable(TargetTable):
         return self._spark.read.table(self.sql_name)
 
     def append(self, rows: DataFrame, metadata: str) -> None:
-        """Append rows in one commit that follows the version of ``newest_ledger``; columns are matched by name.
+        """Append rows in one commit; columns are matched by name."""
+        with self.following() as target:
+            rows.writeTo(target).option(f"{_OPTION}{LEDGER}", metadata).append()
 
-        Iceberg finds no conflict between two appends. So the rows are in a branch at first. That the table goes on with
-        the branch fails if it has another snapshot meanwhile.
+    @contextmanager
+    def following(self) -> Iterator[str]:
+        """Yield the name of the table for one commit that follows the version of ``newest_ledger``.
+
+        Iceberg finds no conflict between two appends, and none between a MERGE and what was committed before the MERGE
+        was planned. So the commit is made in a branch from that version. That the table goes on with the branch fails
+        if it has another snapshot meanwhile.
         """
         branch, loaded = f"{_BRANCH}{uuid.uuid4().hex[:12]}", self.load()
         begun = loaded.manageSnapshots()
@@ -139,7 +147,7 @@ class IcebergTable(TargetTable):
         begun = begun.createBranch(branch) if self._newest is None else begun.createBranch(branch, self._newest)
         begun.setMaxRefAgeMs(branch, _MAX_AGE_MS).commit()
         try:
-            rows.writeTo(f"{self.sql_name}.{quote('branch_' + branch)}").option(f"{_OPTION}{LEDGER}", metadata).append()
+            yield f"{self.sql_name}.{quote('branch_' + branch)}"
             loaded.refresh()
             loaded.manageSnapshots().fastForwardBranch("main", branch).removeBranch(branch).commit()
         except BaseException:

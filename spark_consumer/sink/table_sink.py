@@ -269,11 +269,10 @@ class TableSink(ABC, Generic[Table]):
             source.createOrReplaceTempView(SOURCE)
             try:
                 own = own_columns(schema, evolved, layout)
-                statement = merge_versions_statement(table.sql_name, schema, own, within)
 
                 def merge(ledger: Ledger) -> None:
-                    with with_settings(spark, table.commit_settings(ledger.metadata)):
-                        spark.sql(statement)
+                    with with_settings(spark, table.commit_settings(ledger.metadata)), table.following() as target:
+                        spark.sql(merge_versions_statement(target, schema, own, within))
 
                 self._ledgers.advance(table, schema.topic, after, merge)
             finally:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -212,8 +213,14 @@ class TargetTable(ABC):
 
         The rows of the changes are in the view SOURCE, and ``commit_settings`` are set.
         """
-        statement = merge_statement(self.sql_name, changes.schema, changes.own, changes.others, changes.within)
-        changes.rows.sparkSession.sql(statement)
+        with self.following() as target:
+            statement = merge_statement(target, changes.schema, changes.own, changes.others, changes.within)
+            changes.rows.sparkSession.sql(statement)
+
+    @contextmanager
+    def following(self) -> Iterator[str]:
+        """Yield the name of the table for one commit that follows the version of ``newest_ledger``."""
+        yield self.sql_name
 
     def add(self, columns: Sequence[tp.StructField]) -> None:
         """Add columns."""
