@@ -8,6 +8,12 @@ written after the rows. A batch that runs again after a failure in between write
 compaction removes and a reader of the last value per key does not see. A batch that the ledger has is not written
 again, so an older checkpoint does not bring old rows back.
 
+The invariant with several writers: rows are written only if the newest record of the ledger is the one that their
+writer knows, and the record that is last in the ledger is behind all rows of its writer. Two that write at once differ
+in their next batch: the table of one of them stops, and goes on at the last record. If that is behind the rows of the
+other one, they are written again, so that the last value of each key is right. Spark's writer has no transactions that
+could fence a writer: the rows of one that is killed before it writes its record can be behind those of another.
+
 Several topics can have one target only if its name does not have ``{topic}``. Then a topic writes its record of the
 ledger before its first row, and reads those of others after it: of two that begin at once, one finds the other.
 """
@@ -16,6 +22,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -53,16 +60,15 @@ from tailrace.spark_consumer.sink.kafka_topic import (
 )
 from tailrace.spark_consumer.sink.ledger import ENTRY as LEDGER_ENTRY
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
+from tailrace.spark_consumer.sink.ledger_topic import COMPACTED, LedgerTopic
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shared_target import ALONE, require_owner
 from tailrace.spark_consumer.source.kafka import reload_remedy
-from tailrace.spark_consumer.source.literal_rows import literal_rows
 from tailrace.spark_consumer.source.sequence import sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_COMPACTED: Final = {"cleanup.policy": "compact"}
 _TOPIC_WORD: Final = "{topic}"
 """What makes each target that of one topic."""
 _TRUNCATED: Final = "truncated"
@@ -127,8 +133,9 @@ class UpsertKafkaSink:
         self._context = context
         self._client = options.client_options(context.client)
         self._ledger_topic = options.ledger.format(prefix=context.prefix)
-        self._stored: dict[str, str | None] | None = None
-        """Values of the ledger topic by target topic, as they were at the start."""
+        self._writer = uuid.uuid4().hex[:12]
+        """Tells the records of this process from those of others."""
+        self._ledger: LedgerTopic | None = None
         self._applied: dict[str, _Applied] = {}
         """By topic of the table; only tables whose target topic exists."""
         self._lock = threading.Lock()
@@ -139,9 +146,7 @@ class UpsertKafkaSink:
         try:
             return self._applied_now(schema)
         except NewTopicError:
-            with self._lock:
-                self._applied.pop(schema.topic, None)
-                self._stored = None
+            self._applied.pop(schema.topic, None)
             if not known:
                 raise
         # Somebody may have deleted the topic since it was opened.
@@ -180,8 +185,17 @@ class UpsertKafkaSink:
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
         """Write the last row of each key that the topic has not applied; a truncate event deletes rows first."""
+        try:
+            self._write(batch)
+        except BaseException:
+            # The next attempt reads from the ledger what the topic has applied.
+            self._applied.pop(batch.schema.topic, None)
+            raise
+
+    def _write(self, batch: TableBatch) -> None:
         source = batch.schema.topic
         before = self._applied[source]
+        self._require_newest(batch.schema, before)
         after = replace(before, truncated=later(before.truncated, batch.truncated))
         target = self._target(batch.schema)
         if after.truncated is not None and after.truncated != before.truncated:
@@ -191,14 +205,32 @@ class UpsertKafkaSink:
             incremental = any(stat.incremental for stat in batch.stats)
             left = not_applied(without_truncated(batch.records, after.truncated), before.ledger.merge, batch.range)
             write_records(_last_rows(left, batch.schema, incremental=incremental), self._client, target)
-            ledger = replace(before.ledger, id=self._context.topic_id(source) or before.ledger.id)
+            topic_id = self._context.topic_id(source) or before.ledger.id
+            ledger = replace(before.ledger, id=topic_id, writer=self._writer)
             after = replace(after, ledger=ledger.appended(batch.range).merged(batch.range), key=batch.schema.key)
         if after != before:
             self._store(batch.records.sparkSession, batch.schema, after)
             self._applied[source] = after
 
     def close(self) -> None:
-        """Do nothing: no resources are held."""
+        """Close the consumer of the ledger."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _require_newest(self, schema: TableSchema, known: _Applied) -> None:
+        """Raise SinkError if another process has written to the topic of a table since its ledger was read."""
+        newest = self._newest(schema).ledger
+        if newest.is_of_another_topic(self._context.topic_id(schema.topic)):
+            newest = Ledger(schema.topic)  # none of its rows is left: ``applied`` has looked
+        newest.require_known(known.ledger, f"topic {self._target(schema)}")
+
+    def _newest(self, schema: TableSchema) -> _Applied:
+        assert self._ledger is not None
+        values, target = self._ledger.values(), self._target(schema)
+        # Earlier settings of sink.topic, and earlier releases, had other names.
+        names = (self._ledger_key(schema), target, f"{target} {schema.topic}")
+        stored = (_Applied.from_text(schema.topic, values.get(name)) for name in names)
+        return next(filter(None, stored), None) or _Applied(Ledger(schema.topic))
 
     def _has_rows_of(self, topic: str, target: str) -> bool:
         rows = newest_records(self._spark, self._client, target).where(fn.col("value").isNotNull())
@@ -209,64 +241,51 @@ class UpsertKafkaSink:
 
     def _open(self, schema: TableSchema) -> _Applied:
         """Create the topic of a table if it is missing; return what it has applied."""
-        if self._stored is None:
-            ensure_topic(self._spark, self._client, self._ledger_topic, 1, _COMPACTED)
-            self._read_stored()
-        assert self._stored is not None
+        if self._ledger is None:
+            self._ledger = LedgerTopic(self._spark, self._client, self._ledger_topic)
         target = self._target(schema)
         if not has_topic(self._spark, self._client, target):
             self._forget(target)
-        _, other = ensure_topic(self._spark, self._client, target, self._options.partitions, _COMPACTED)
+        _, other = ensure_topic(self._spark, self._client, target, self._options.partitions, COMPACTED)
         if other:
             raise SinkError(
                 f"topic {target} is not compacted: it would lose the last row of a key, or grow without bound",
                 hint=f"kafka-configs.sh --alter --topic {target} --add-config cleanup.policy=compact",
                 **{name.replace(".", "_"): value for name, value in other.items()},
             )
-        # Earlier settings of sink.topic, and earlier releases, had other names.
-        names = (self._ledger_key(schema), target, f"{target} {schema.topic}")
-        stored = (_Applied.from_text(schema.topic, self._stored.get(name)) for name in names)
-        found = next(filter(None, stored), None) or _Applied(Ledger(schema.topic))
+        found = self._newest(schema)
         return found if _TOPIC_WORD in self._options.topic else self._claim(schema, found)
 
     def _claim(self, schema: TableSchema, found: _Applied) -> _Applied:
         """Store that a topic writes to its target. Raises SinkError if it cannot because of another one."""
         shard, target = self._context.shard(schema.topic), self._target(schema)
-        assert self._stored is not None
-        key, former = self._ledger_key(schema), self._stored.get(self._ledger_key(schema))
+        assert self._ledger is not None
+        key = self._ledger_key(schema)
+        former = self._ledger.values().get(key)
         claimed = replace(found, shard=ALONE if shard is None else shard.text)
+        require_owner(schema.topic, shard, self._owners(target), f"topic {target}")
+        if claimed == found:
+            return found
+        self._ledger.write(self._spark, {key: claimed.text})
         try:
             require_owner(schema.topic, shard, self._owners(target), f"topic {target}")
-            if claimed == found:
-                return found
-            self._write_ledger(self._spark, {key: claimed.text})
-            self._read_stored()
-            try:
-                require_owner(schema.topic, shard, self._owners(target), f"topic {target}")
-            except SinkError:
-                self._write_ledger(self._spark, {key: former})
-                raise
         except SinkError:
-            self._stored = None  # somebody may change it before the next attempt
+            self._ledger.write(self._spark, {key: former})
             raise
         return claimed
 
     def _owners(self, target: str) -> dict[str, str]:
         """Return the topics that write to a target, with the values of their shards."""
-        assert self._stored is not None
-        start, found = f"{target} ", {}
+        assert self._ledger is not None
+        values, start, found = self._ledger.values(), f"{target} ", {}
         # The names of topics have no spaces, and the record of a shard follows that of its topic alone.
-        for key in sorted(key for key in self._stored if key == target or key.startswith(start)):
-            text = self._stored[key]
+        for key in sorted(key for key in values if key == target or key.startswith(start)):
+            text = values[key]
             if text:
                 entry = json.loads(text)
                 topic = str(entry[LEDGER_ENTRY]["topic"])
                 found[topic] = str(entry.get(_SHARD, ALONE if key == target else ""))
         return found
-
-    def _read_stored(self) -> None:
-        rows = newest_records(self._spark, self._client, self._ledger_topic).collect()
-        self._stored = {bytes(row["key"]).decode(): row["value"] for row in rows}
 
     def _ledger_key(self, schema: TableSchema) -> str:
         """Return the key of the record with what is applied.
@@ -278,20 +297,15 @@ class UpsertKafkaSink:
 
     def _forget(self, target: str) -> None:
         """Remove what the ledger has of a topic that does not exist (any more), before the topic is created."""
-        assert self._stored is not None
-        known = [
-            key for key, value in self._stored.items() if value and (key == target or key.startswith(f"{target} "))
-        ]
+        assert self._ledger is not None
+        values = self._ledger.values()
+        known = [key for key, value in values.items() if value and (key == target or key.startswith(f"{target} "))]
         if known:
-            self._write_ledger(self._spark, dict.fromkeys(known))
-            self._stored |= dict.fromkeys(known)
+            self._ledger.write(self._spark, dict.fromkeys(known))
 
     def _store(self, spark: SparkSession, schema: TableSchema, applied: _Applied) -> None:
-        self._write_ledger(spark, {self._ledger_key(schema): applied.text})
-
-    def _write_ledger(self, spark: SparkSession, values: Mapping[str, str | None]) -> None:
-        rows = [{"key": key, "value": value} for key, value in values.items()]
-        write_records(literal_rows(spark, rows, "key string, value string"), self._client, self._ledger_topic)
+        assert self._ledger is not None
+        self._ledger.write(spark, {self._ledger_key(schema): applied.text})
 
     def _tombstones(self, batch: TableBatch, target: str, truncated: Sequence) -> DataFrame:
         """Return a tombstone for each row of the topic that is older than a truncate event."""

@@ -6,6 +6,7 @@ Spark opens a consumer for each partition that it reads, and plans and runs a jo
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from pyspark.sql import types as tp
 from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type, set_active
 from tailrace.spark_consumer.jvm import companion, java_class
 from tailrace.spark_consumer.source.kafka import select_raw
+from tailrace.spark_consumer.source.kafka_admin import open_consumer
 from tailrace.spark_consumer.source.raw_rows import RawRows, RowsByTopic
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.source.ranges import TopicRange
 
-_CLIENTS: Final = "org.apache.kafka.clients.consumer.KafkaConsumer"
 _CONVERTERS: Final = "org.apache.spark.sql.kafka010.KafkaRecordToRowConverter"
 _BYTES: Final = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 _WAIT_MS: Final = 500
@@ -57,7 +58,7 @@ class GroupReader:
         self._select = RowFunction(raw)
         self._by_topic = RowsByTopic(spark, raw.schema)
         self._describe = RowFunction(rows_of_type(spark, raw.schema).select(_description()))
-        self._consumer: Any = java_class(spark, _CLIENTS)(self._settings(options))
+        self._consumer = self._open(options)
 
     def read(self, spark: SparkSession, ranges: Sequence[TopicRange]) -> dict[str, RawRows]:
         """Return the records of some ranges by topic; nothing if there are too many bytes.
@@ -136,25 +137,17 @@ class GroupReader:
             listed.add(each)
         return listed
 
-    def _settings(self, options: Mapping[str, str]) -> Any:
-        given = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+    def _open(self, options: Mapping[str, str]) -> Any:
+        most, size = (
+            int(options.get(f"kafka.{name}", sys.maxsize)) for name in ("max.poll.records", "fetch.max.bytes")
+        )
         own = {
             "key.deserializer": _BYTES,
             "value.deserializer": _BYTES,
-            "enable.auto.commit": "false",
-            # An offset that the log does not have is an error: the query decides what to do about lost records.
-            "auto.offset.reset": "none",
-            # A deleted topic stays deleted, also on a broker that creates what it is asked for.
-            "allow.auto.create.topics": "false",
-            # The records are there: the broker need not wait for more.
-            "fetch.min.bytes": "1",
-            "max.poll.records": str(min(_AT_ONCE, int(given.get("max.poll.records", _AT_ONCE)))),
-            "fetch.max.bytes": str(min(self._most_bytes, int(given.get("fetch.max.bytes", self._most_bytes)))),
+            "max.poll.records": str(min(_AT_ONCE, most)),
+            "fetch.max.bytes": str(min(self._most_bytes, size)),
         }
-        settings = java_class(self._spark, "java.util.Properties")()
-        for name, value in (given | own).items():
-            settings.setProperty(name, value)
-        return settings
+        return open_consumer(self._spark, options, own)
 
 
 def _description() -> Column:

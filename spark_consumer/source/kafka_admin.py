@@ -1,10 +1,12 @@
-"""The admin client of Spark's Kafka jars: Spark itself has no API for what it does."""
+"""Clients of Spark's Kafka jars in the driver: Spark itself has no API for what they do."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from tailrace.spark_consumer.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,12 +17,33 @@ def open_admin(spark: SparkSession, client: Mapping[str, str]) -> Any:
 
     ``client`` has Kafka client options with their prefix ``kafka.``; other options are left out.
     """
-    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no API for it
-    settings = jvm.java.util.Properties()
-    for name, value in client.items():
-        if name.startswith("kafka."):
-            settings.setProperty(name.removeprefix("kafka."), value)
-    return jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+    return java_class(spark, "org.apache.kafka.clients.admin.AdminClient").create(_settings(spark, client, {}))
+
+
+def open_consumer(spark: SparkSession, client: Mapping[str, str], own: Mapping[str, str]) -> Any:
+    """Return a Java ``KafkaConsumer`` of no group, which the caller closes; ``client`` as for ``open_admin``.
+
+    ``own``: its settings, without a prefix.
+    """
+    settings = {
+        "enable.auto.commit": "false",
+        # An offset that the log does not have is an error.
+        "auto.offset.reset": "none",
+        # A deleted topic stays deleted, also on a broker that creates what it is asked for.
+        "allow.auto.create.topics": "false",
+        # The records are there: the broker need not wait for more.
+        "fetch.min.bytes": "1",
+        **own,
+    }
+    return java_class(spark, "org.apache.kafka.clients.consumer.KafkaConsumer")(_settings(spark, client, settings))
+
+
+def _settings(spark: SparkSession, client: Mapping[str, str], own: Mapping[str, str]) -> Any:
+    given = {name.removeprefix("kafka."): value for name, value in client.items() if name.startswith("kafka.")}
+    settings = java_class(spark, "java.util.Properties")()
+    for name, value in {**given, **own}.items():
+        settings.setProperty(name, value)
+    return settings
 
 
 class SharedAdmin:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
 from tailrace.runtime.errors import TailraceError
+from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
+from tailrace.spark_consumer.sink.iceberg_table import IcebergTable
 from tailrace.spark_consumer.sink.table_names import Location
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import SinkBackend, WithSettings
@@ -17,7 +21,8 @@ from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_iceberg import IcebergBackend
-from tests.sinks.test_restored_targets import split
+from tests.sinks.test_restored_targets import saved, split
+from tests.sinks.test_upsert_kafka import UpsertKafkaBackend
 from tests.spark.records import Feed, table_schema
 from tests.spark.running import count_jobs
 
@@ -35,16 +40,18 @@ class History(WithSettings, DeltaBackend):
     added: Mapping[str, str] = {"sink.shape": "history"}
 
 
-def ids(backend: SinkBackend) -> list[int]:
+def ids(backend: SinkBackend, schema: TableSchema) -> list[int]:
     """Return the keys of all rows, also of those that a key has twice."""
     if isinstance(backend, IcebergBackend):
         rows = backend.spark.read.table(backend.name())
+    elif not isinstance(backend, DeltaBackend):
+        return sorted(backend.rows(schema))
     else:
         rows = backend.spark.read.format("delta").load(str(backend.work / "tables" / "shop" / "t"))
     return sorted(each["id"] for each in rows.select("id").collect())
 
 
-@pytest.mark.parametrize("backend", [DeltaBackend, IcebergBackend])
+@pytest.mark.parametrize("backend", [DeltaBackend, IcebergBackend, UpsertKafkaBackend])
 def test_older_driver_writes_nothing_that_the_newer_one_has_written(
     backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -61,21 +68,77 @@ def test_older_driver_writes_nothing_that_the_newer_one_has_written(
     new.batch()
     with pytest.raises(TailraceError, match=OTHERS):
         old.batch()
-    assert ids(target) == [0, 1]
+    assert ids(target, table.schema) == [0, 1]
 
     # It goes on with what the table has.
     old.restart()
     feed.write(table.change("c", None, row(50), pos=100))
     old.batch()
-    assert ids(target) == [0, 1, 50]
+    assert ids(target, table.schema) == [0, 1, 50]
 
     # Now the other one is behind: its batch has a row that is gone.
     with pytest.raises(TailraceError, match=OTHERS):
         new.batch(planned=lambda: old.batch(table.change("d", row(50), None, pos=110)))
-    assert ids(target) == [0, 1]
+    assert ids(target, table.schema) == [0, 1]
     new.restart()
     new.batch(table.change("c", None, row(51), pos=120))
-    assert ids(target) == [0, 1, 51]
+    assert ids(target, table.schema) == [0, 1, 51]
+
+
+@pytest.mark.long
+def test_rows_of_a_late_writer_are_replaced(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Its rows are behind those of the other one in the topic, and then comes its record of the ledger."""
+    feed, target = Feed(kafka_broker, prefix), UpsertKafkaBackend(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    run = BatchRunner(feed, table, target, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100), table.change("c", None, row(2), pos=110))
+    write_ledger = saved(run)
+    run.batch(table.change("u", row(1), row(1, 5), pos=120), table.change("d", row(2), None, pos=130))
+    late = Producer({"bootstrap.servers": kafka_broker.bootstrap})
+    for key in (1, 2):
+        value = json.dumps(row(key)).encode()
+        late.produce(f"latest.{table.schema.topic}", key=json.dumps({"id": key}, separators=(",", ":")), value=value)
+    assert late.flush(60) == 0
+    assert target.rows(table.schema) == {1: row(1), 2: row(2)}
+    write_ledger()
+
+    with pytest.raises(TailraceError, match=OTHERS):
+        run.batch(table.change("c", None, row(3), pos=140))
+    run.repeat()
+    run.retry()
+
+    assert run.parked() == {}
+    assert target.rows(table.schema) == {1: row(1, 5), 3: row(3)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("commit", ["append", "merge"])
+def test_commit_to_iceberg_follows_the_snapshot_whose_ledger_was_read(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, commit: str
+) -> None:
+    """Another one is committed after the ledger was read, and before Spark plans the statement."""
+    feed, target = Feed(kafka_broker, prefix), IcebergBackend(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    run = BatchRunner(feed, table, target, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100))
+    location = Location(target.name(), target.name())
+    mine, other = IcebergTable(spark, location), IcebergTable(spark, location)
+    rows = mine.rows()
+    assert mine.newest_ledger(table.schema.topic) is not None
+    other.newest_ledger(table.schema.topic)
+    other.append(rows.limit(0), "other")
+
+    with pytest.raises(Exception, match="fast-forward"):  # noqa: PT012
+        if commit == "append":
+            mine.append(rows, "mine")
+        else:
+            with mine.following() as name:
+                spark.sql(f"DELETE FROM {name} WHERE id = 1")
+
+    assert ids(target, table.schema) == [1]
+    assert not [ref for ref in spark.sql(f"SELECT name FROM {target.name()}.refs").collect() if ref[0] != "main"]
 
 
 def test_history_has_each_change_once(
@@ -92,7 +155,7 @@ def test_history_has_each_change_once(
     old.batch()
     new.restart()
     new.batch()
-    assert ids(target) == [1, 2]
+    assert ids(target, table.schema) == [1, 2]
 
 
 def test_number_of_a_commit_needs_no_job(
