@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.spark_consumer.sink.plugin import installed_sinks
-from tests.sinks.conformance_results import PAGE, cases, cell, digest, shape_suites, suites, table, with_table
+from tests.sinks.conformance_results import PAGE, cases, cell, code_of, digest, shape_suites, suites, table, with_table
 from tests.support.conformance_plugin import Results, read_results
 
 
@@ -23,6 +23,19 @@ def test_results_are_those_of_the_suite() -> None:
     for label, results in read_results().items():
         assert label in found
         assert set(results) <= set(cases())
+
+
+def test_results_of_earlier_code_are_counted() -> None:
+    delta = suites()["delta"]
+    passed = set(cases()) - delta.not_applicable.keys()
+
+    def said(code: str) -> list[str]:
+        own = {case: {"code": digest(delta, case), "sink": code, "outcome": "passed"} for case in passed}
+        [line] = [line for line in table({"delta": own}).splitlines() if line.startswith("| `delta` |")]
+        return line.split(" | ")[1:3]
+
+    assert said(code_of("delta")) == [str(len(passed)), "all"]
+    assert said(code_of("iceberg")) == [str(len(passed)), "0"]
 
 
 def test_only_a_passed_case_with_the_present_code_is_claimed() -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.embedded.spark import LINE
 from tests.sinks.conformance import INTEGER, SinkConformance
 from tests.sinks.conformance_recovery import LONG
-from tests.sinks.conformance_results import digest
+from tests.sinks.conformance_results import code_of, digest
 from tests.sinks.conformance_schema import OTHER_MODES, SCHEMA
 from tests.support.conformance_plugin import CONFORMANCE
 
@@ -117,4 +117,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800))
         if case in LONG:
             item.add_marker(pytest.mark.timeout(5400))
-        item.user_properties.append((CONFORMANCE, [sink.label(), case, digest(sink, case)]))
+        item.user_properties.append(
+            (CONFORMANCE, [sink.label(), case, digest(sink, case), code_of(sink.backend_type.sink)])
+        )

@@ -13,11 +13,11 @@ from typing import Final
 import pytest
 
 CONFORMANCE: Final = "conformance"
-"""The property of a test that is a case: name of the sink, name of the case, digest of the code of the case."""
+"""The property of a test that is a case: label of the sink, name and digest of the case, digest of the sink."""
 RESULTS: Final = Path(__file__).resolve().parents[1] / "sinks" / "conformance.json"
 
 Results = dict[str, dict[str, dict[str, str]]]
-"""Sink to case to the digest of its code and the outcome."""
+"""Sink to case to the digests of its code and of that of the sink, and the outcome."""
 
 
 def read_results() -> Results:
@@ -37,10 +37,10 @@ class ConformanceResults:
         for name, value in report.user_properties:
             if name == CONFORMANCE:
                 assert isinstance(value, (list, tuple))
-                sink, case, digest = map(str, value)
+                sink, case, digest, code = map(str, value)
                 known = self._found.setdefault(sink, {})
                 if report.outcome != "passed" or (report.when == "call" and case not in known):
-                    known[case] = {"code": digest, "outcome": report.outcome}
+                    known[case] = {"code": digest, "sink": code, "outcome": report.outcome}
 
     def pytest_sessionfinish(self) -> None:
         """Write the file."""
