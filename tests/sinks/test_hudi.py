@@ -15,6 +15,7 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.hudi_table import HudiTable
 from tests.embedded.kafka import KafkaBroker
+from tests.sinks import test_restored_targets, test_two_drivers
 from tests.sinks.backend import SinkBackend, WithSettings
 from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
@@ -115,6 +116,24 @@ def runner(
     """Return a query over a new table."""
     feed = Feed(broker, prefix)
     return BatchRunner(feed, feed.table(table_schema(prefix, "t", INTEGER)), backend(spark, broker, work), work)
+
+
+@pytest.mark.long
+def test_older_copy_gets_what_it_lacks(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    test_restored_targets.test_older_copy_of_a_target_gets_what_it_lacks(
+        HudiBackend, spark, kafka_broker, prefix, tmp_path
+    )
+
+
+@pytest.mark.long
+def test_older_driver_writes_nothing_that_the_newer_one_has_written(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    test_two_drivers.test_older_driver_writes_nothing_that_the_newer_one_has_written(
+        HudiBackend, spark, kafka_broker, prefix, tmp_path
+    )
 
 
 LEFT = {
