@@ -143,7 +143,7 @@ class Running:
 
     def _burst(self, context: ConsumerContext, available: Any) -> list[str]:
         """Make some faults, each while the recovery from the one before may be under way; return their names."""
-        chosen = self._plan.script or [self._deal(available) for _ in range(self._rng.choice((1, 2, 4, 8, 12)))]
+        chosen = self._plan.script or [self._deal(available) for _ in range(self._rng.choice((4, 8, 12, 16)))]
         for name in chosen:
             context.note(name)
             available[name][0](context)
