@@ -101,6 +101,10 @@ class NewTables:
         """Whether the stream has read the CREATE of a table, and no change of it since."""
         return table is not None and self._created.get(table) is False and table not in self._registry.tables
 
+    def is_read(self, table: TableId) -> bool:
+        """Whether the rows of a table are read."""
+        return self._reads(table)
+
     def lacks_rows(self, table: TableId) -> bool:
         """Whether the topic of a captured table is not complete, or has a former one, until the table is read."""
         tracked = self._registry.tables.get(table)

@@ -41,7 +41,8 @@ log = structlog.get_logger(__name__)
 
 _WITHOUT_EVENTS: Final = (
     "delete the rows before they go with their partition; if readers shall lose them too, rename the table away and "
-    "back: it is read again, and the consumer removes what it does not have"
+    "back: it is read again, and the consumer removes what it does not have; so it does by itself with "
+    "tailrace.snapshot.altered.tables=true"
 )
 
 
@@ -109,18 +110,27 @@ class TableLifecycle:
             self._new_tables.on_arrived(effect.table, at, arrival._replace(empty=empty))
         elif effect.change in {Change.ALTER, Change.INDEX}:
             self._new_tables.on_definition_changed(effect.table, at)
-        restarts = effect.removes_rows_silently and captured and self._on_rows_removed(event, effect)
+        restarts = effect.removes_rows_silently and captured and self._on_rows_removed(event, effect, at)
         if effect.adds_rows_silently and captured and not restarts:
             self._new_tables.on_arrived(effect.table, at)
         return restarts
 
-    def _on_rows_removed(self, event: QueryEvent, effect: DdlEffect) -> bool:
-        """Handle rows that were removed without row events; True if the table's initial snapshot must restart."""
+    def _on_rows_removed(self, event: QueryEvent, effect: DdlEffect, at: Offset) -> bool:
+        """Handle rows that were removed without row events; True if the table's initial snapshot must restart.
+
+        A table that is read after such a statement counts as one that came back: readers remove the rows before.
+        """
         truncated = effect.change is Change.TRUNCATE
         if truncated and Op.TRUNCATE not in self._context.settings.skipped_operations:
             return self._on_truncated(event, effect.table)
         tracked = self._registry.tables.get(effect.table)
-        if tracked is None or tracked.mode is not TableMode.WAITING:
+        known = tracked is not None and tracked.mode not in {TableMode.WAITING, TableMode.ERROR}
+        reads = self._context.settings.reads_after_alter and self._new_tables.is_read(effect.table)
+        if known and not truncated and reads:
+            former_tables.leave(self._context, effect.table)
+            if not effect.adds_rows_silently:
+                self._new_tables.on_arrived(effect.table, at)
+        elif tracked is None or tracked.mode is not TableMode.WAITING:
             log.warning(
                 "a statement removed rows without row events: the topic keeps them",
                 table=str(effect.table),

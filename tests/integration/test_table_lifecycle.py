@@ -13,7 +13,7 @@ from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import SPLIT_HEADER, watermarks_topic
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
-from tests.support.incremental_checks import state_of
+from tests.support.incremental_checks import pending_requests, state_of
 from tests.support.incremental_window import fill, no_splits_left, rows_of_reader, source_rows
 from tests.support.reference_model import ends_of
 from tests.support.topics import Read, read_topic
@@ -366,3 +366,32 @@ def test_a_table_that_is_gone_streams_up_to_its_drop(
     assert _count(kafka_broker, prefix, database, "b", "u") == changed
     rows = consumer_rows(kafka_broker, prefix, f"{database.name}.b").values()
     assert {row["id"]: row["v"] for row in rows} == source_rows(database, "b") == {1: "of the new table"}
+
+
+@pytest.mark.long
+def test_rows_that_left_with_their_partition_are_removed_by_readers(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """tailrace.snapshot.altered.tables: each table is read again, and what its topic has from before is gone."""
+    parts = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (100))"
+    columns = "(id INT PRIMARY KEY, v VARCHAR(50))"
+    for table in "tde":
+        database.execute(f"CREATE TABLE {table} {columns} {parts}")
+    database.execute(f"CREATE TABLE x {columns}")
+    for table in "tdex":
+        database.execute(f"INSERT INTO {table} VALUES (1, '{table}'), (2, '{table}')")
+    for table in "tde":
+        database.execute(f"INSERT INTO {table} VALUES (50, 'stays')")
+    changes = {**SMALL, "tailrace.snapshot.altered.tables": "true"}
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, changes)) as capture:
+        capture.wait_snapshot()
+        database.execute("ALTER TABLE t TRUNCATE PARTITION p0")
+        database.execute("ALTER TABLE d DROP PARTITION p0")
+        database.execute("ALTER TABLE e EXCHANGE PARTITION p0 WITH TABLE x")
+        for table in "tdex":
+            database.execute(f"INSERT INTO {table} VALUES (9, 'after')")
+        capture.wait_position(mysql_server)
+        eventually(lambda: not pending_requests(kafka_broker, prefix), "the tables are read")
+    for table in "tdex":
+        rows = consumer_rows(kafka_broker, prefix, f"{database.name}.{table}").values()
+        assert {row["id"]: row["v"] for row in rows} == source_rows(database, table), table

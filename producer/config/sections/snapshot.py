@@ -108,8 +108,9 @@ class SnapshotConfig(Section):
         "tailrace.snapshot.altered.tables",
         BOOLEAN,
         default="false",
-        doc="Whether an incremental snapshot reads a table after an ALTER TABLE that changed the values of rows: MySQL "
-        "writes no row events for them. A column that is added with a literal default needs no snapshot.",
+        doc="Whether an incremental snapshot reads a table after an ALTER TABLE that changed the values of rows, or "
+        "removed rows with their partition: MySQL writes no row events for them. A column that is added with a literal "
+        "default needs no snapshot.",
     )
     even_upper: float = supported(
         "chunk-key.even-distribution.factor.upper-bound",
