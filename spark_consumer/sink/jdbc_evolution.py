@@ -37,7 +37,7 @@ from tailrace.spark_consumer.sink.jdbc_dialect import Role
 from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable, require_table
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value
-from tailrace.spark_consumer.source.kafka import reload_remedy
+from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +122,7 @@ class _Evolution:
         for reason in plan.conflicts:
             raise SinkError(
                 f"{self._name} was altered in a way that its target table cannot follow: {reason}",
-                hint="drop the target table and start with an empty checkpoint to load the table again",
+                hint=load_remedy("drop the target table"),
                 source=source,
             )
         for step in plan.refused:
@@ -141,9 +141,9 @@ class _Evolution:
                 "does not represent its values",
                 hint=reload_remedy("drop the target table")
                 if change.needs_reload
-                else "run the statement in the target, after a check of what it does to the rows there; or drop the "
-                "target table and start with an empty checkpoint; or set schema.change.behavior=try_evolve to convert "
-                "the values that fit",
+                else "run the statement in the target, after a check of what it does to the rows there; or "
+                + load_remedy("drop the target table")
+                + "; or set schema.change.behavior=try_evolve to convert the values that fit",
                 stored=self._declared(change.column),
                 now=change.now.simpleString(),
                 statement=self._widening(replace(change, wider=change.now)),
@@ -253,7 +253,7 @@ class _Evolution:
             if not ready:
                 raise SinkError(
                     f"{self._name} was altered in a way that its target table cannot follow: columns exchanged names",
-                    hint="drop the target table and start with an empty checkpoint to load the table again",
+                    hint=load_remedy("drop the target table"),
                 )
             copies |= {left[name].copied.lower(): left[name].column for name in ready if left[name].copied}
             found += [self._fill(left.pop(name)) for name in ready]
@@ -269,7 +269,7 @@ class _Evolution:
             if common_type(source, kind) != kind:
                 raise SinkError(
                     f"values of {self._name}, column {fill.copied}, do not fit the type of {fill.column}",
-                    hint="drop the target table and start with an empty checkpoint to load the table again",
+                    hint=load_remedy("drop the target table"),
                     source=source.simpleString(),
                     target=kind.simpleString(),
                 )

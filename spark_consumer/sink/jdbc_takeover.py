@@ -18,6 +18,7 @@ from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
 from tailrace.spark_consumer.sink.jdbc_evolution import can_widen
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table
 from tailrace.spark_consumer.source.common_type import common_type
+from tailrace.spark_consumer.source.kafka import load_remedy
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
@@ -182,7 +183,7 @@ def check_owned(table: JdbcTable, form: TargetForm) -> None:
     if stored.column(SEQUENCE_COLUMN) is None:
         raise SinkError(
             f"the table {table.sql_name} has lost its column {SEQUENCE_COLUMN}",
-            hint="drop the table and start with an empty checkpoint to load it again",
+            hint=load_remedy("drop the table"),
         )
     check = TableCheck(table, form)
     check.check_keys()

@@ -37,7 +37,7 @@ from tailrace.spark_consumer.sink.table_properties import ALTERING, KEY, LAST_AL
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, key_text
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
-from tailrace.spark_consumer.source.kafka import reload_remedy
+from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -125,8 +125,7 @@ class _Evolution:
         for reason in plan.conflicts:
             raise SinkError(
                 f"{self._name} was altered in a way that its {self._table.format} table cannot follow: {reason}",
-                hint=f"move the {self._table.format} table away and start with an empty checkpoint to load the table "
-                "again",
+                hint=load_remedy(f"move the {self._table.format} table away"),
                 source=source,
             )
         for step in plan.refused:
@@ -146,8 +145,8 @@ class _Evolution:
                 f"and {self._table.format} cannot change the type of the column",
                 hint=reload_remedy(f"move the {self._table.format} table away")
                 if change.needs_reload
-                else f"move the {self._table.format} table away and start with an empty checkpoint to load the table "
-                "again, or set schema.change.behavior=try_evolve to convert the values that fit",
+                else load_remedy(f"move the {self._table.format} table away")
+                + "; or set schema.change.behavior=try_evolve to convert the values that fit",
                 stored=change.stored.simpleString(),
                 now=change.now.simpleString(),
                 statement=self._table.statement(_widening(change)),

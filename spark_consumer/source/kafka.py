@@ -27,7 +27,18 @@ NEW_TOPIC_REMEDY: Final = "move the target table away: the next attempt loads it
 """What to do about a topic that was deleted and created again."""
 
 
-def reload_remedy(target: str = "move the target table away") -> str:
+_AWAY: Final = "move the target table away"
+
+
+def load_remedy(target: str = _AWAY) -> str:
+    """Return how one table, and no other, is loaded again from its topic: its target is behind (tables/behind.py).
+
+    ``target``: what makes it empty.
+    """
+    return f"{target}: the next attempt loads it again from its topic, and no other table"
+
+
+def reload_remedy(target: str = _AWAY) -> str:
     """Return how one table is loaded again, and no other, if its rows before and after a change do not fit together.
 
     Its topic has both kinds of rows, so another target or checkpoint does not help. ``target``: what makes it empty.
