@@ -89,18 +89,17 @@ def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = F
     """Check the configuration and the prerequisites of the database. Nothing is written."""
     with _configured(config, settings, debug) as loaded:
         from tailrace.producer.app.connection_settings import kafka_settings, mysql_source  # noqa: PLC0415
-        from tailrace.producer.app.validation import validate_tables  # noqa: PLC0415
+        from tailrace.producer.app.validation import check_source  # noqa: PLC0415
         from tailrace.producer.kafka.client import check_options  # noqa: PLC0415
         from tailrace.producer.serialization.captured_tables import CapturedTables  # noqa: PLC0415
 
         check_options(kafka_settings(loaded))
         source = mysql_source(loaded)
         captured = source.list_tables(loaded.filters.tables.includes)
-        notes = source.check(captured)
         with closing(source.open_snapshot_session()) as session:
             tables = CapturedTables(loaded, session.describe)
-            validation = validate_tables(loaded, tables, captured, session.describe_all)
-        for note in (*loaded.warnings, *notes, *validation.notes):
+            validation = check_source(loaded, source, session, tables, captured)
+        for note in (*loaded.warnings, *validation.notes):
             sys.stderr.write(f"note: {note}\n")
         if validation.problems:
             raise PrerequisiteError(validation.problems)

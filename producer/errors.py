@@ -9,7 +9,8 @@
     │   ├── SourceUnavailableError    the database server did not respond (Retryable)
     │   │   ├── TableLockedError      a statement waited too long for the lock of a table
     │   │   └── StatementTooSlowError a statement took longer than it may
-    │   └── TableMissingError         a statement names a table that does not exist
+    │   ├── TableMissingError         a statement names a table that does not exist
+    │   └── TableAccessError          the account may not read a table (also a TableDefinitionError)
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
     │   └── SourceBehindError         the server has not executed all that was read: a replica that still applies
     ├── SplitTooSlowError             a split takes longer than a Kafka transaction may last
@@ -77,9 +78,13 @@ class TableDefinitionError(SchemaError):
 
 def as_definition(error: TailraceError) -> TailraceError:
     """Return the error of a table that was being compiled: a SchemaError is one of its definition."""
-    if not isinstance(error, SchemaError):
+    if not isinstance(error, SchemaError) or isinstance(error, TableDefinitionError):
         return error
     return TableDefinitionError(error.message, hint=error.hint, **error.context)
+
+
+class TableAccessError(SourceError, TableDefinitionError):
+    """The account may not read a table, or a column of it."""
 
 
 class TableFailedError(TailraceError, Retryable):

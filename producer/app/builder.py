@@ -21,9 +21,9 @@ from tailrace.producer.app.resume import ResumeRules, resume_point
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
 from tailrace.producer.app.signals import SignalService, ensure_signal_topics
 from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
-from tailrace.producer.app.validation import faults_of_new_tables, validate_tables
+from tailrace.producer.app.validation import check_source, faults_of_new_tables
 from tailrace.producer.config import ProducerConfig, fingerprint
-from tailrace.producer.errors import PrerequisiteError
+from tailrace.producer.errors import PrerequisiteError, TableAccessError
 from tailrace.producer.kafka.state_store import State, known_key_key
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import stream_transactional_id
@@ -47,7 +47,7 @@ from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
-from tailrace.producer.streaming.refused_changes import RefusedChanges
+from tailrace.producer.streaming.refused_changes import RefusedChanges, table_fault
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
@@ -198,10 +198,7 @@ class SessionBuilder:
         self, session: SnapshotSession, tables: CapturedTables, captured: Sequence[TableId]
     ) -> CheckedTables:
         config = self._config
-        for note in self._source.check(captured):
-            log.warning(note)
-        offset = session.current_offset()
-        validation = validate_tables(config, tables, captured, session.describe_all, source_offset=offset)
+        validation = check_source(config, self._source, session, tables, captured)
         for note in validation.notes:
             log.warning(note)
         if not validation.problems:
@@ -209,7 +206,16 @@ class SessionBuilder:
         known = startup.captured_before(kafka_settings(config), self._source.read_offset, prefix=config.topics.prefix)
         if known is None:
             raise PrerequisiteError(validation.problems)
-        return CheckedTables(validation.tables, faults_of_new_tables(config, validation, captured, known))
+        faults = faults_of_new_tables(config, validation, captured, known)
+        self._fail({table: error for table, error in validation.unreadable.items() if table not in faults})
+        return CheckedTables(validation.tables, faults)
+
+    def _fail(self, errors: Mapping[TableId, TableAccessError]) -> None:
+        """Begin the session with tables in error that have been captured; raises if that stops the producer."""
+        if errors and self._config.values.processing_failures == "fail":
+            raise PrerequisiteError([f"{error.message}; {error.hint}" for error in errors.values()])
+        for table, error in errors.items():
+            self._process.failed[table] = table_fault(table, error, fingerprint(self._config))
 
     def _list_present(self, captured: Sequence[TableId]) -> list[TableId]:
         """Return the tables that exist now: behind a new offset, the stream says nothing of what happened before it."""
@@ -277,6 +283,9 @@ class SessionBuilder:
             startup.relocate_splits(transaction, state, resume.end)
         includes = config.filters.tables.includes
         gone = [] if new or resume.binlog_lost else startup.gone_tables(state, captured, includes)
+        hidden = startup.hidden_tables(session, startup.unlisted_tables(state, captured, includes))
+        self._fail({table: error for table, error in hidden.items() if state.tables[str(table)].fault is None})
+        captured, gone = [*captured, *hidden], [table for table in gone if table not in hidden]
         startup.fail_tables(transaction, state, self._process.failed, topic_of=topic_of)
         startup.keep_streaming(transaction, state, gone, topic_of=topic_of)
         kept = [*captured, *gone]

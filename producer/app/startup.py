@@ -14,6 +14,7 @@ from typing import Final
 import orjson
 import structlog
 
+from tailrace.producer.errors import TableAccessError
 from tailrace.producer.kafka import generation, state_store
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.generation import Generation, GenerationFence
@@ -21,7 +22,7 @@ from tailrace.producer.kafka.state_store import State, TableState
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
-from tailrace.producer.model.protocols import Offset, ReadOffset
+from tailrace.producer.model.protocols import Offset, ReadOffset, SnapshotSession
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
@@ -29,6 +30,7 @@ from tailrace.producer.streaming.former_tables import former_key
 from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.producer.streaming.topics import CaptureTopics
+from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
@@ -104,15 +106,27 @@ def gone_tables(state: State, captured: Iterable[TableId], includes: Callable[[T
 
     Their changes up to there are still to be written, whether a table gets the name again or not.
     """
-    present = {str(table) for table in captured}
-    found: list[TableId] = []
-    for name, stored in state.tables.items():
-        # A name with more dots has several readings; such a table is captured again with its first change.
-        if name in present or name.count(".") != 1 or stored.mode not in _STREAMED:
-            continue
-        table = TableId(*name.split("."))
-        if includes(table):
-            found.append(table)
+    unlisted = unlisted_tables(state, captured, includes)
+    return [table for table in unlisted if state.tables[str(table)].mode in _STREAMED]
+
+
+def unlisted_tables(state: State, captured: Iterable[TableId], includes: Callable[[TableId], bool]) -> list[TableId]:
+    """Return the tables of the state that the source does not list: they are gone, or the account may not see them."""
+    # A name with more dots has several readings; such a table is captured again with its first change.
+    names = [name for name in state.tables.keys() - set(map(str, captured)) if name.count(".") == 1]
+    return sorted(table for name in names if includes(table := TableId(*name.split("."))))
+
+
+def hidden_tables(session: SnapshotSession, unlisted: Iterable[TableId]) -> dict[TableId, TableAccessError]:
+    """Return the tables that the source does not list because the account may not read them."""
+    found: dict[TableId, TableAccessError] = {}
+    for table in unlisted:
+        try:
+            session.describe(table)
+        except TableAccessError as error:
+            found[table] = error
+        except SchemaError:
+            continue  # it is gone
     return found
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.errors import PrerequisiteError
-from tailrace.producer.model.protocols import Offset
+from tailrace.producer.errors import PrerequisiteError, TableAccessError
+from tailrace.producer.model.protocols import Offset, SnapshotSession, Source
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
@@ -30,6 +30,26 @@ class TableValidation(NamedTuple):
     """The problems that concern one table alone."""
     misconfigured: Collection[TableId]
     """Tables with faults that are those of the configuration, whatever the table is."""
+    unreadable: Mapping[TableId, TableAccessError]
+    """Tables that the account may not read."""
+
+
+def check_source(
+    config: ProducerConfig,
+    source: Source,
+    session: SnapshotSession,
+    tables: CapturedTables,
+    captured: Sequence[TableId],
+) -> TableValidation:
+    """Check the source, and validate the captured tables. Raises PrerequisiteError for problems of the source."""
+    try:
+        notes = source.check(captured)
+    except PrerequisiteError as error:
+        found = validate_tables(config, tables, captured, session.describe_all)
+        raise PrerequisiteError([*error.problems, *found.problems]) from None
+    offset = session.current_offset()
+    validation = validate_tables(config, tables, captured, session.describe_all, source_offset=offset)
+    return validation._replace(notes=[*notes, *validation.notes])
 
 
 def validate_tables(
@@ -51,6 +71,7 @@ def validate_tables(
     every: list[tuple[TableId, Column]] = []
     present: list[TableId] = []
     misconfigured: set[TableId] = set()
+    unreadable: dict[TableId, TableAccessError] = {}
     for table, found in read(captured):
         present.append(table)
         try:
@@ -64,7 +85,9 @@ def validate_tables(
             if source_offset is not None:
                 tables.remember_stand_in_key(found, source_offset)
         except SchemaError as error:
-            faults[table].append(f"{error.message}: {error.hint}")
+            faults[table].append(f"{error.message}; {error.hint}")
+            if isinstance(error, TableAccessError):
+                unreadable[table] = error
             continue
         if found_problems := rules.problems(table, columns, key):
             misconfigured.add(table)
@@ -81,7 +104,7 @@ def validate_tables(
     notes += [f"no captured column matches {setting}" for setting in unmatched]
     problems += [fault for table in captured for fault in faults[table]]
     faulty = {table: found for table, found in faults.items() if found}
-    return TableValidation(present, problems, notes, faulty, misconfigured)
+    return TableValidation(present, problems, notes, faulty, misconfigured, unreadable)
 
 
 def faults_of_new_tables(
@@ -90,8 +113,8 @@ def faults_of_new_tables(
     """Return why tables cannot be captured that are not yet; ``known`` are the others.
 
     Such a table must not stop the capture of the others. No more must a known one whose definition is at fault: the
-    stream decides, when it comes to the first change that it cannot write. Raises PrerequisiteError if any other
-    problem was found, or if every fault shall stop the producer.
+    stream decides, when it comes to the first change that it cannot write. One that cannot be read is in error. Raises
+    PrerequisiteError if any other problem was found, or if every fault shall stop the producer.
     """
     known_first = sorted(captured, key=lambda table: (str(table) not in known, table))
     shared = TopicOwners(TopicNames(config.topics)).own_all(known_first)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace.producer.errors import TableMissingError
+from tailrace.producer.errors import TableAccessError, TableMissingError
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.collation import CHARSETS, canonical
 from tailrace.producer.mysql.column_defaults import with_exact_defaults
-from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.connection import account, query
 from tailrace.producer.mysql.types.base import CatalogRow, ColumnType
 from tailrace.producer.mysql.types.registry import CATALOG_NAMES, family_of
 from tailrace.producer.mysql.types.text import TextType
@@ -39,7 +39,8 @@ def list_tables(connection: Connection[Any], wanted: Callable[[TableId], bool]) 
 def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
     """Return the definition of a table now, with the estimate of its rows.
 
-    Raises SchemaError if it does not exist, or has a column of an unknown type.
+    Raises SchemaError if it does not exist, or has a column of an unknown type; TableAccessError if the account may not
+    read it, whether it exists or not.
     """
     for _, found in read_tables(connection, (table,)):
         if isinstance(found, SchemaError):
@@ -50,28 +51,30 @@ def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
             (*table, *table),
         )
         return replace(found, rows=int(rows[0][0] or 0) if rows else 0)
-    raise SchemaError(
-        f"table {table} does not exist, or the account may not see it",
-        hint=f"create it, or GRANT SELECT ON {table.quoted} to the account",
-    )
+    _require_readable(connection, table)
+    raise SchemaError(f"table {table} does not exist", hint="create it, or exclude it")
 
 
 def read_tables(
     connection: Connection[Any], tables: Sequence[TableId]
 ) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
-    """Yield the definition of each table that exists, in the given order; ``rows`` is 0.
+    """Yield the definition of each table that exists and that the account may see, in the given order; ``rows`` is 0.
 
-    A table with a column of an unknown type has an error instead. The number of queries does not depend on the number
-    of tables, but on that of batches. Two kinds of tables have one query more: those without a primary key and with
-    several unique keys, and those with defaults that the catalog does not have exactly.
+    A table with a column of an unknown type, or that the account may not read, has an error instead. The number of
+    queries does not depend on the number of tables, but on that of batches. Three kinds of tables have one query more:
+    those without a primary key and with several unique keys, those with defaults that the catalog does not have
+    exactly, and those with privileges on columns.
     """
     for batch in _batches(tables):
-        columns = _grouped(connection, _COLUMNS, batch)
+        columns, granted = _grouped(connection, _COLUMNS, batch), _grouped(connection, _COLUMN_GRANTS, batch)
         keys = _grouped(connection, _KEYS, batch)
         pads = _pad_attributes(connection, {row[_COLLATION] for rows in columns.values() for row in rows} - {None})
         for table in batch:
             if table in columns:
                 try:
+                    # Without a privilege on a column the catalog does not show it.
+                    if table in granted or any("select" not in _text(row[_PRIVILEGES]) for row in columns[table]):
+                        _require_readable(connection, table)
                     yield table, _definition(connection, table, columns[table], keys.get(table, []), pads)
                 except TableMissingError:
                     continue  # dropped meanwhile
@@ -81,12 +84,17 @@ def read_tables(
                     yield table, error
 
 
-def tables_not_readable(connection: Connection[Any], tables: Sequence[TableId]) -> list[TableId]:
-    """Return the tables of which the account may not read some column, as the catalog has it. Roles count."""
-    found: list[TableId] = []
-    for batch in _batches(tables):
-        found += _grouped(connection, _NOT_READABLE, batch)
-    return sorted(found)
+def _require_readable(connection: Connection[Any], table: TableId) -> None:
+    """Raise TableAccessError if the account may not read a table: a SELECT decides, so roles and the like count."""
+    try:
+        query(connection, f"SELECT * FROM {table.quoted} LIMIT 0")
+    except TableMissingError:
+        return
+    except TableAccessError as error:
+        raise TableAccessError(
+            f"table {table} cannot be read ({error.context.get('answer')})",
+            hint=f"GRANT SELECT ON {table.quoted} TO {account(connection)}",
+        ) from error
 
 
 def exists(connection: Connection[Any], table: TableId) -> bool:
@@ -112,19 +120,18 @@ _BATCH: Final = 500
 _COLUMNS: Final = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_OCTET_LENGTH, "
     "NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, "
-    "COLLATION_NAME, COLUMN_DEFAULT, COLUMN_COMMENT, EXTRA, GENERATION_EXPRESSION, ORDINAL_POSITION "
+    "COLLATION_NAME, COLUMN_DEFAULT, COLUMN_COMMENT, EXTRA, GENERATION_EXPRESSION, PRIVILEGES, "
+    "ORDINAL_POSITION "
     "FROM information_schema.COLUMNS WHERE {}"
 )
 _COLLATION: Final = 9
-"""Its index in a row of that, without database and table."""
+_PRIVILEGES: Final = 14
+"""Their indexes in a row of that, without database and table."""
 _KEYS: Final = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART "
     "FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {}"
 )
-_NOT_READABLE: Final = (
-    "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMNS "
-    "WHERE FIND_IN_SET('select', PRIVILEGES) = 0 AND {}"
-)
+_COLUMN_GRANTS: Final = "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMN_PRIVILEGES WHERE {}"
 
 
 def _batches(tables: Sequence[TableId]) -> Iterator[Sequence[TableId]]:
@@ -192,7 +199,7 @@ def _definition(
 
 def _column(table: TableId, row: tuple[Any, ...], pads: Mapping[str, bool]) -> tuple[Column, Collation | None]:
     name, native_type, column_type, nullable, octets, digits, scale, fsp, charset, collation = row[:10]
-    default, comment, extra, generation = row[10:]
+    default, comment, extra, generation = row[10:14]
     column_type, extra = _text(column_type), _text(extra)
     native_type = _text(native_type).lower()
     data_type = CATALOG_NAMES.get(native_type)

@@ -17,6 +17,7 @@ from tailrace.producer.errors import (
     SourceError,
     SourceUnavailableError,
     StatementTooSlowError,
+    TableAccessError,
     TableLockedError,
     TableMissingError,
 )
@@ -62,7 +63,12 @@ _WAITED: Final = frozenset({ER.QUERY_INTERRUPTED, ER.LOCK_DEADLOCK})
 """A retry may help: the statement was killed."""
 _TOO_SLOW: Final = 3024  # ER_QUERY_TIMEOUT
 
-_TABLE_MISSING: Final = frozenset({ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR})
+_OF_TABLES: Final[Mapping[int, type[SourceError]]] = {
+    ER.NO_SUCH_TABLE: TableMissingError,
+    ER.BAD_DB_ERROR: TableMissingError,
+    ER.TABLEACCESS_DENIED_ERROR: TableAccessError,
+    ER.COLUMNACCESS_DENIED_ERROR: TableAccessError,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,12 @@ def execute(connection: Connection[Any], statement: str) -> None:
     """Run a statement of the configuration. Raises the errors of ``query``, without the statement: it may be secret."""
     with translating_errors(str(connection.host), ""), connection.cursor() as cursor:
         cursor.execute(statement)
+
+
+def account(connection: Connection[Any]) -> str:
+    """Return the account of the session as SQL."""
+    user, _, host = str(query(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
+    return f"'{user}'@'{host}'"
 
 
 def server_uuid(connection: Connection[Any]) -> str:
@@ -229,7 +241,7 @@ def translate_error(error: pymysql.MySQLError, server: str, user: str, sql: str 
     # Errors of the driver without a code: the bytes of the connection end early or are invalid.
     if code in _GONE or isinstance(error, pymysql.InterfaceError) or code == -1:
         return SourceUnavailableError("the source cannot be reached, or the connection was lost", hint=_REACH, **facts)
-    failure = TableMissingError if code in _TABLE_MISSING else SourceError
+    failure = _OF_TABLES.get(code, SourceError)
     return failure("the source returned an error", hint=_HINTS.get(code, ""), **facts)
 
 

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pymysql.constants import ER
 
-from tailrace.producer.errors import PrerequisiteError, SourceError, SourceUnavailableError, TableMissingError
+from tailrace.producer.errors import PrerequisiteError, SourceError
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.catalog import tables_not_readable
-from tailrace.producer.mysql.collation import CHARSETS, canonical
-from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.connection import account, query
 from tailrace.producer.mysql.xa_commits import commits_early, sees_commits
 
 if TYPE_CHECKING:
@@ -49,12 +47,6 @@ class CheckedSource:
     """The id of the binlog reader."""
     settings: dict[str, str]
     """Global variables of the server, as far as it has those of ``_SETTINGS``."""
-
-    @property
-    def account(self) -> str:
-        """The account of the session as SQL."""
-        user, _, host = str(query(self.session, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
-        return f"'{user}'@'{host}'"
 
 
 def check(
@@ -140,24 +132,13 @@ def server_id_is_unique(source: CheckedSource) -> Iterator[str]:
 
 def account_may_read(source: CheckedSource) -> Iterator[str]:
     """Grants, checked by using them: so roles, proxies and partial revokes count as in the server."""
-    account = source.account
+    name = account(source.session)
     for statements, grant, purpose in (
         (("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"), "REPLICATION CLIENT", "to read the position of the binlog"),
         (("SHOW SLAVE HOSTS", "SHOW REPLICAS"), "REPLICATION SLAVE", "to read the binlog"),
     ):
         if _if_granted(source.session, *statements) is None:
-            yield f"the account {account} lacks {grant}, {purpose}; GRANT {grant} ON *.* TO {account}"
-    # The catalog names the few tables that are in doubt; a SELECT then decides, so its answer can be reported.
-    for table in tables_not_readable(source.session, source.tables):
-        try:
-            query(source.session, f"SELECT * FROM {table.quoted} LIMIT 0")
-        except TableMissingError:
-            continue  # dropped meanwhile
-        except SourceUnavailableError:
-            raise
-        except SourceError as error:
-            answer = error.context.get("answer")
-            yield f"table {table} cannot be read ({answer}); GRANT SELECT ON {table.quoted} TO {account}"
+            yield f"the account {name} lacks {grant}, {purpose}; GRANT {grant} ON *.* TO {name}"
 
 
 def zone_is_utc(source: CheckedSource) -> Iterator[str]:
@@ -192,24 +173,6 @@ def binlog_has_the_databases(source: CheckedSource) -> Iterator[str]:
             yield f"changes of database {database} are not logged ({options}); start the server without these options"
 
 
-def charsets_are_supported(source: CheckedSource) -> Iterator[str]:
-    """The character set of every text column is supported."""
-    captured = set(source.tables)
-    names = (*sorted(CHARSETS), "utf8")  # utf8 is the older name of utf8mb3
-    rows = query(
-        source.session,
-        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS "
-        f"WHERE CHARACTER_SET_NAME NOT IN ({', '.join(['%s'] * len(names))})",
-        names,
-    )
-    for database, table, column, charset in rows:
-        if canonical(charset) not in CHARSETS and TableId(database, table) in captured:
-            yield (
-                f"column {database}.{table}.{column} has the character set {charset}, which is not supported; "
-                f"ALTER TABLE {TableId(database, table).quoted} CONVERT TO CHARACTER SET utf8mb4"
-            )
-
-
 def cascades_are_not_logged(source: CheckedSource) -> Iterator[str]:
     """The engine does not log rows that it changes by CASCADE and SET NULL."""
     captured = set(source.tables)
@@ -242,10 +205,11 @@ def xa_commits_are_seen(source: CheckedSource) -> Iterator[str]:
     """A snapshot waits for the XA commits that an older server counts as executed before their rows are visible."""
     version = source.settings.get("version", "")
     if commits_early(version) and not sees_commits(source.session):
+        name = account(source.session)
         yield (
-            f"the account {source.account} lacks PROCESS, which MySQL {version} needs to show when the rows of XA "
+            f"the account {name} lacks PROCESS, which MySQL {version} needs to show when the rows of XA "
             "transactions become visible: no snapshot is taken once such transactions are used; "
-            f"GRANT PROCESS ON *.* TO {source.account}"
+            f"GRANT PROCESS ON *.* TO {name}"
         )
 
 
@@ -261,7 +225,6 @@ REQUIRED: Final[tuple[Check, ...]] = (
     zone_is_utc,
     replica_logs_applied_changes,
     binlog_has_the_databases,
-    charsets_are_supported,
 )
 ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged, binlog_is_durable, xa_commits_are_seen)
 

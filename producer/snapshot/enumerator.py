@@ -17,6 +17,7 @@ from tailrace.producer.errors import (
     SourceError,
     SourceUnavailableError,
     StatementTooSlowError,
+    TableAccessError,
     TableLockedError,
     as_definition,
 )
@@ -110,7 +111,7 @@ class Enumerator:
             except (SourceError, SchemaError) as error:
                 if isinstance(error, SourceUnavailableError):
                     raise
-                if self._planner.exists(table):
+                if isinstance(error, TableAccessError) or self._planner.exists(table):
                     self._policy.fail(table, as_definition(error))
                 # It existed when the session began. A session that begins without it ends its splits.
                 raise SourceUnavailableError("a table was dropped while its snapshot resumed", table=table) from error
@@ -277,7 +278,7 @@ class Enumerator:
             except (SourceError, SchemaError) as error:
                 if isinstance(error, SourceUnavailableError):
                     raise
-                if self._planner.exists(table):
+                if isinstance(error, TableAccessError) or self._planner.exists(table):
                     self._policy.raise_unreadable(table, as_definition(error))
                 self._abandon(table)
             else:

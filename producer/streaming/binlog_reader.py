@@ -227,7 +227,7 @@ class BinlogReader:
         if restarting:
             self._transaction.commit()
             tables = ", ".join(map(str, restarting))
-            raise SnapshotRestartError(f"the snapshot of {tables} restarts: TRUNCATE during the snapshot")
+            raise SnapshotRestartError(f"{tables}: TRUNCATE during the snapshot, or GRANT for a table in error")
 
     def _effects(self, event: QueryEvent) -> Sequence[DdlEffect]:
         effects = self._stream.ddl_effects(event)

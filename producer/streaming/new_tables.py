@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from tailrace.producer.errors import TableAccessError
 from tailrace.producer.kafka.state_store import TableState, table_key
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.protocols import Offset
@@ -213,7 +214,29 @@ class NewTables:
     def capture(self, table: TableId) -> TrackedTable:
         """Capture a table with its first change; its definition is valid."""
         arrival = Arrival(read=self._created.get(table, True))
+        if self.lacks_rows(table) or (arrival.read and self._reads(table)):
+            self._require_readable(table)
         return self._capture(table, self._context.transaction.offset.position, arrival)
+
+    def _require_readable(self, table: TableId) -> None:
+        """Raise TableAccessError for a table that cannot be read, as it must be: its change would be captured alone."""
+        try:
+            self._context.tables.read_catalog(table)
+        except SchemaError as error:
+            if isinstance(error, TableAccessError):
+                raise
+            # It is gone: the log has its end.
+
+    def unreadable(self) -> list[TableId]:
+        """Return the tables in error that the account may not read."""
+        found = []
+        for table, tracked in self._registry.tables.items():
+            if tracked.mode is TableMode.ERROR:
+                try:
+                    self._require_readable(table)
+                except TableAccessError:
+                    found.append(table)
+        return found
 
     def reject(self, definition: TableVersion, error: TailraceError) -> None:
         """Put a table in error: its change cannot be captured. Raises ``error`` if a retry of the capture may help."""

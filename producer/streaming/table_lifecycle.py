@@ -9,6 +9,7 @@ explains why).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -46,8 +47,15 @@ _WITHOUT_EVENTS: Final = (
 )
 
 
+_GRANT: Final = re.compile(r"\s*(?:GRANT|SET\s+DEFAULT\s+ROLE)\b", re.IGNORECASE)
+"""Statements that give privileges."""
+
+
 class SnapshotRestartError(TailraceError, Retryable):
-    """A table was truncated during its initial snapshot; the stored state says that the snapshot restarts."""
+    """A new session is needed: for a table that was truncated during its initial snapshot, or that may be read now.
+
+    The stored state says what it does.
+    """
 
 
 class TableLifecycle:
@@ -74,7 +82,7 @@ class TableLifecycle:
         self._swaps = OnlineSwaps(new_tables.lacks_rows)
 
     def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
-        """Apply the effects of a statement and write its records; return tables whose snapshots must restart."""
+        """Apply the effects of a statement and write its records; return tables that need a new session."""
         for effect in effects:
             self._versions.on_statement(event, effect)
             self._alterations.on_statement(event, effect)
@@ -89,6 +97,8 @@ class TableLifecycle:
         ]
         if self._schema_changes is not None:
             self._schema_changes.write_statement(event, effects)
+        if not effects and _GRANT.match(event.sql):
+            return self._new_tables.unreadable()  # a session does not see new global privileges
         return restarting
 
     def _apply_to_tables(self, event: QueryEvent, effect: DdlEffect, arrival: Arrival) -> bool:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
-from tailrace.producer.errors import PrerequisiteError
-from tailrace.producer.model.table import TableId
+from tailrace.producer.app.connection_settings import mysql_source
+from tailrace.producer.app.validation import check_source
+from tailrace.producer.config import load
+from tailrace.producer.errors import PrerequisiteError, TableAccessError
+from tailrace.producer.model.table import CatalogTable, TableId
+from tailrace.producer.mysql.catalog import read_table, read_tables
 from tailrace.producer.mysql.connection import SourceSettings, connect
 from tailrace.producer.mysql.prerequisites import check
+from tailrace.producer.serialization.captured_tables import CapturedTables
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import account_settings, settings_of
 from tests.support.database import Database
+
+
+BASE = {
+    "database.hostname": "127.0.0.1",
+    "database.user": "weak",
+    "database.password": "w",
+    "database.server.id": "4711",
+    "topic.prefix": "p",
+    "bootstrap.servers": "k:1",
+}
 
 
 @pytest.fixture
@@ -81,16 +98,37 @@ def test_missing_grants_are_reported_together(own_server: MySqlServer, shop: Dat
     """An account that sees the name of the table but may read nothing."""
     shop.execute("CREATE USER IF NOT EXISTS weak IDENTIFIED BY 'w'")
     shop.execute(f"GRANT INSERT ON `{shop.name}`.* TO weak")
-    weak = account_settings(own_server.host, own_server.port, "weak", "w")
 
-    client, replica, table = problems_of(weak, [TableId(shop.name, "t")])
+    settings = {**BASE, "database.port": str(own_server.port), "database.include.list": shop.name}
+    config, tables = load(None, {}, settings), [TableId(shop.name, "t")]
+    source = mysql_source(config)
+    with closing(source.open_snapshot_session()) as session, pytest.raises(PrerequisiteError) as raised:
+        check_source(config, source, session, CapturedTables(config, session.describe), tables)
+    client, replica, table = raised.value.problems
     for problem in (client, replica, table):
         shop.execute(problem.rpartition("; ")[2])
 
     assert "REPLICATION CLIENT" in client
     assert "REPLICATION SLAVE" in replica
     assert f"{shop.name}.t" in table
-    assert problems_of(weak, [TableId(shop.name, "t")]) == ()
+    with closing(source.open_snapshot_session()) as session:
+        assert check_source(config, source, session, CapturedTables(config, session.describe), tables).problems == []
+
+
+def test_table_with_columns_that_may_not_be_read_is_reported(own_server: MySqlServer, shop: Database) -> None:
+    """The catalog shows the other columns alone, as if they were all."""
+    shop.execute("CREATE TABLE u (id INT PRIMARY KEY, v INT)")
+    shop.execute("CREATE USER IF NOT EXISTS partial IDENTIFIED BY 'p'")
+    shop.execute(f"GRANT SELECT (id) ON `{shop.name}`.t TO partial")
+    shop.execute(f"GRANT SELECT (id) ON `{shop.name}`.u TO partial")
+    with closing(connect(account_settings(own_server.host, own_server.port, "partial", "p"))) as session:
+        found = dict(read_tables(session, [TableId(shop.name, name) for name in ("t", "u", "gone")]))
+        with pytest.raises(TableAccessError, match="gone cannot be read"):
+            read_table(session, TableId(shop.name, "gone"))
+    assert isinstance(found[TableId(shop.name, "t")], CatalogTable)
+    fault = found[TableId(shop.name, "u")]
+    assert isinstance(fault, TableAccessError)
+    assert fault.hint == f"GRANT SELECT ON `{shop.name}`.`u` TO 'partial'@'%'"
 
 
 def test_grants_by_a_role_count(own_server: MySqlServer, shop: Database) -> None:

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from tailrace.producer.errors import PrerequisiteError, SourceUnavailableError
+from tailrace.producer.errors import PrerequisiteError, SourceUnavailableError, TableAccessError
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.catalog import list_tables, read_table, read_tables
 from tailrace.producer.mysql.connection import connect, query
@@ -95,23 +95,6 @@ def test_broken_connection_is_not_a_missing_grant(own_server: MySqlServer, own_d
             check(session, [TableId(own_database.name, "t")], server_id=4711, required=(lose_connection, rule))
 
 
-def test_connection_lost_within_the_grants_is_not_a_missing_grant(
-    own_server: MySqlServer, own_database: Database
-) -> None:
-    """The account may not read the tables; the connection ends before the first SELECT."""
-    own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    own_database.execute("CREATE USER IF NOT EXISTS weak IDENTIFIED BY 'w'")
-    own_database.execute(f"GRANT INSERT ON `{own_database.name}`.* TO weak")
-    weak = account_settings(own_server.host, own_server.port, "weak", "w")
-    with closing(connect(weak)) as session:
-        found = account_may_read(CheckedSource(session, [TableId(own_database.name, "t")], 4711, {}))
-        assert "REPLICATION CLIENT" in next(found)
-        assert "REPLICATION SLAVE" in next(found)
-        own_database.execute("KILL %s", query(session, "SELECT CONNECTION_ID()")[0])
-        with pytest.raises(SourceUnavailableError):
-            next(found)
-
-
 def test_table_that_was_dropped_meanwhile_is_no_fault(own_server: MySqlServer, own_database: Database) -> None:
     """The checks pass, and the table is left out."""
     for name in ("a", "b", "c"):
@@ -140,16 +123,14 @@ def test_queries_do_not_grow_with_the_tables(own_server: MySqlServer, own_databa
         with closing(connect(many)) as session:
             before = _questions(session)
             tables = list_tables(session, lambda table: table.database.startswith(own_database.name))
-            with pytest.raises(PrerequisiteError) as caught:
-                check(session, tables, server_id=4711)
+            check(session, tables, server_id=4711)
             found = dict(read_tables(session, tables))
             count = _questions(session) - before
     finally:
         own_database.execute(f"DROP DATABASE `{own_database.name}_2`")
 
     assert len(found) == len(tables) == 301
-    assert len(caught.value.problems) == 1
-    assert f"{own_database.name}_2.hidden" in caught.value.problems[0]
+    assert [table.table for table, each in found.items() if isinstance(each, TableAccessError)] == ["hidden"]
     assert count < 30, count
 
 

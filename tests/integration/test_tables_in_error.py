@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -233,3 +234,42 @@ def test_faults_in_an_incremental_snapshot(
         tables.wait_equal()
         capture.wait_snapshot()
     assert len(signals) == 2
+
+
+def test_lost_privileges(mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database) -> None:
+    """A table that the account may not read is in error, at a start and in a snapshot, until it may."""
+    tables = Tables(kafka_broker, prefix, database)
+    for name in ("well", "hidden", "denied", "partly", "reading"):
+        tables.create(name, "INT")
+    user = f"narrow_{uuid.uuid4().hex[:8]}"
+    database.execute(f"CREATE USER {user} IDENTIFIED BY 'narrow'")
+    database.execute(f"GRANT PROCESS, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user}")
+    for name in tables.names:
+        database.execute(f"GRANT SELECT ON `{database.name}`.`{name}` TO {user}")
+
+    def revoke(split: Split) -> None:
+        if split.table.table == "reading" and split.number == 1:
+            database.execute(f"REVOKE SELECT ON `{database.name}`.`reading` FROM {user}")
+
+    account = {"database.user": user, "database.password": "narrow", "incremental.snapshot.chunk.size": 3}
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SIGNALS, **account})
+    with CaptureThread(settings, SnapshotHooks(before_low=revoke)) as capture:
+        eventually(lambda: not tables.different().keys() - {"reading"}, "the others")
+        eventually(lambda: _in_error(capture) == {"reading"}, "the table that a reader may not read")
+    for name in ("hidden", "denied", "partly"):
+        database.execute(f"REVOKE SELECT ON `{database.name}`.`{name}` FROM {user}")
+    database.execute(f"GRANT INSERT ON `{database.name}`.denied TO {user}")
+    database.execute(f"GRANT SELECT (id) ON `{database.name}`.partly TO {user}")
+    for name in tables.names:
+        database.execute(f"DELETE FROM {name} WHERE id = 9")
+    lost = {"hidden", "denied", "partly", "reading"}
+    with CaptureThread(settings) as capture:
+        capture.wait_position(mysql_server)
+        assert _in_error(capture) == lost
+        assert tables.different().keys() == lost
+        for name in tables.names:
+            database.execute(f"DELETE FROM {name} WHERE id = 8")
+        database.execute(f"GRANT SELECT ON *.* TO {user}")
+        tables.wait_equal()
+        eventually(lambda: not _in_error(capture), "no table in error")
+    database.execute(f"DROP USER {user}")

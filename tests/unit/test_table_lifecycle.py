@@ -65,6 +65,7 @@ class Stream:
             topics=TopicOwners(TopicNames(TopicsConfig(prefix="p"))),
             topic=str,
             forget=lambda _table: None,
+            read_catalog=lambda _table: None,
             truncate_envelope=lambda _table, _envelope: b"truncate",
         )
         topics: Any = SimpleNamespace(ensure_tables=lambda _tables: None)
