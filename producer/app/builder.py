@@ -175,7 +175,8 @@ class SessionBuilder:
         metadata = self._auxiliary.transaction_metadata(context.transaction)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
         reader.register_refused(RefusedChanges(context, versions, signals.processor))
-        reader.register_prepared(PreparedTransactions(context.transaction, restored.state.prepared.values()))
+        stored = restored.state.prepared.values()
+        reader.register_prepared(PreparedTransactions(context.transaction, stored, settings=fingerprint(config)))
         signal_table = signals.table()
         if signal_table is not None:
             reader.register_signal_table(signal_table)
@@ -290,7 +291,7 @@ class SessionBuilder:
         startup.keep_streaming(transaction, state, gone, topic_of=topic_of)
         kept = [*captured, *gone]
         startup.write_startup_state(transaction, state, readers=readers, captured=kept, topic_of=topic_of)
-        startup.find_former_tables(transaction, state, topics, self._begin(state, captured, read=True))
+        startup.find_former_tables(transaction, state, topics, self._begin(state, captured))
         registry.former = state.former
         report_deleted_certificates(self._created_topics, state, prefix)
         # The topics of tables are created after this is committed: until then a start finds them missing.
@@ -309,21 +310,20 @@ class SessionBuilder:
         self._process.failed.clear()
         return Restored(list(captured), gone, state, transaction, registry, schema_changes)
 
-    def _begin(self, state: State, captured: Sequence[TableId], *, read: bool) -> list[TableId]:
-        """Return the tables whose capture begins with this start; ``read``: an initial snapshot reads them."""
-        faulty = {name for name, stored in state.tables.items() if stored.fault is not None}  # they are in error
-        known, reads = state.captured | faulty, self._config.snapshot.should_snapshot
-        return [table for table in captured if str(table) not in known and reads(str(table)) is read]
+    def _begin(self, state: State, captured: Sequence[TableId]) -> list[TableId]:
+        """Return the tables whose capture begins with this start, and that an initial snapshot reads."""
+        known = state.captured | {name for name, stored in state.tables.items() if stored.fault is not None}
+        reads = self._config.snapshot.should_snapshot
+        return [table for table in captured if str(table) not in known and reads(str(table))]
 
     def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, ChangeStream]:
         config = self._config
         filters, signals = config.filters.tables, config.signals.table
         if signals is not None:
             signals = self._source.stored_name(signals)
+        prepared = startup.prepared_transactions(restored.state, fingerprint(config))
         wanted = filters.includes if signals is None else lambda table: table == signals or filters.includes(table)
-        stream = self._resources.add(
-            self._source.open_stream(restored.transaction.offset.position, wanted, restored.state.prepared.values())
-        )
+        stream = self._resources.add(self._source.open_stream(restored.transaction.offset.position, wanted, prepared))
         settings = StreamSettings(
             config.topics.prefix,
             filters,

@@ -22,6 +22,7 @@ from tailrace.producer.kafka.state_store import State, TableState
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_ids import reader_transactional_id
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset, SnapshotSession
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
@@ -128,6 +129,11 @@ def hidden_tables(session: SnapshotSession, unlisted: Iterable[TableId]) -> dict
         except SchemaError:
             continue  # it is gone
     return found
+
+
+def prepared_transactions(state: State, settings: str) -> list[TransactionPrepared]:
+    """Return the prepared transactions; under other ``settings`` other tables of them are captured."""
+    return [each if each.settings == settings else each._replace(tables=()) for each in state.prepared.values()]
 
 
 def keep_streaming(

@@ -359,7 +359,8 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
     elif kind == "key":
         state.keys[name] = body
     elif kind == "prepared":
-        state.prepared[name] = TransactionPrepared(**known_fields(TransactionPrepared, body))
+        tables = tuple(map(tuple, body.get("tables", ())))
+        state.prepared[name] = TransactionPrepared(**{**known_fields(TransactionPrepared, body), "tables": tables})
     elif kind == "split":
         positions = {"low": read_offset(body["low"]), "high": read_offset(body["high"])}
         split = SplitState(**{**known_fields(SplitState, body), **positions, "checksum": int(body["checksum"], 16)})

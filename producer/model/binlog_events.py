@@ -83,6 +83,10 @@ class TransactionPrepared(NamedTuple):
     captured: bool
     """It has rows of captured tables."""
     end: int
+    tables: tuple[tuple[str, str], ...] = ()
+    """Database and name of the captured tables that it changes; (): not known, or too many."""
+    settings: str = ""
+    """Fingerprint of the configuration that captured them, once it is stored."""
 
 
 class PreparedTransactionEnded(NamedTuple):

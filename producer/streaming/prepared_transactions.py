@@ -18,8 +18,12 @@ class PreparedTransactions:
     Changes are written with the offset behind them, at the next commit: most transactions end before that.
     """
 
-    def __init__(self, transaction: StreamTransaction, stored: Iterable[TransactionPrepared]) -> None:
+    def __init__(
+        self, transaction: StreamTransaction, stored: Iterable[TransactionPrepared], *, settings: str = ""
+    ) -> None:
+        """``settings``: fingerprint of the configuration."""
         self._transaction = transaction
+        self._settings = settings
         self._stored = {prepared.xid for prepared in stored}
         self._changed: dict[str, TransactionPrepared | None] = {}
         transaction.before_commit.append(self._write)
@@ -35,7 +39,7 @@ class PreparedTransactions:
     def _write(self) -> None:
         for xid, prepared in self._changed.items():
             if prepared is not None:
-                self._transaction.store(prepared_key(xid), prepared_to_json(prepared))
+                self._transaction.store(prepared_key(xid), prepared_to_json(prepared._replace(settings=self._settings)))
                 self._stored.add(xid)
             elif xid in self._stored:
                 self._transaction.store(prepared_key(xid), None)

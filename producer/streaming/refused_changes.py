@@ -5,7 +5,8 @@ table in error and leaves the others alone (``table``, the default). Nothing is 
 from its beginning before it is streamed again (``new_tables.py``). What is missing is the history in between.
 
 A change whose tables are not all known stops the producer, since no reading would bring back what it did to the others:
-a statement logged as text changes further tables by triggers and functions.
+a statement logged as text changes further tables by triggers, views and functions, and an XA transaction that was
+purged may have been prepared before the capture.
 
 With ``warn`` or ``skip`` a change that can be left out alone is skipped, and an incremental snapshot of its tables is
 requested in the Kafka transaction of the offset behind the event. So the request is as durable as the skip. The
@@ -15,6 +16,7 @@ stops the producer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
@@ -28,7 +30,7 @@ from tailrace.producer.errors import (
     TableFailedError,
 )
 from tailrace.producer.model.binlog_events import ChangeRefused, Event, QueryEvent, RowsEvent, TransactionBegin
-from tailrace.producer.model.ddl import DdlEffect
+from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.streaming.context import StreamContext
@@ -113,7 +115,7 @@ class RefusedChanges:
     def known_effects(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> Sequence[DdlEffect]:
         """Return the effects on tables whose names are known; refuse the others.
 
-        A name with bytes that are no text may be that of any captured table of its database.
+        A name with bytes that are no text may be that of each captured table that has the rest of it.
         """
         if not event.has_replaced:
             return effects
@@ -123,10 +125,13 @@ class RefusedChanges:
             if not any(_REPLACED in str(table) for table in names):
                 known.append(effect)
                 continue
-            databases = {table.database for table in names}
-            unclear = any(_REPLACED in database for database in databases)
-            if meant := [table for table in sorted(self._registry.tables) if unclear or table.database in databases]:
-                self.refuse(_unknown_name(event, names), meant, others=True)
+            former = effect.renamed_from
+            if former is not None and _REPLACED not in str(former):
+                known.append(DdlEffect(Change.DROP, former, None, effect.sql))
+                names = [effect.table]
+            meant = [table for table in sorted(self._registry.tables) if any(_may_be(table, name) for name in names)]
+            if meant and effect.change is not Change.DATABASE:
+                self.refuse(_unknown_name(event, names), meant)
         return known
 
     def fail_table(self, error: TailraceError, table: TableId) -> None:
@@ -180,6 +185,12 @@ class RefusedChanges:
         except SchemaError:
             return False
         return True
+
+
+def _may_be(table: TableId, name: TableId) -> bool:
+    """Return whether a name with replaced bytes may be that of a table; without a table it is that of a database."""
+    pairs = [(table.database, name.database), (table.table, name.table or _REPLACED)]
+    return all(re.fullmatch(".*".join(map(re.escape, part.split(_REPLACED))), own, re.DOTALL) for own, part in pairs)
 
 
 def _unknown_name(event: QueryEvent, names: Sequence[TableId]) -> BinlogError:

@@ -19,7 +19,6 @@ from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import account_settings, settings_of
 from tests.support.database import Database
 
-
 BASE = {
     "database.hostname": "127.0.0.1",
     "database.user": "weak",

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from tailrace.producer.errors import PrerequisiteError, SourceUnavailableError, TableAccessError
+from tailrace.producer.errors import SourceUnavailableError, TableAccessError
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.catalog import list_tables, read_table, read_tables
 from tailrace.producer.mysql.connection import connect, query

@@ -6,10 +6,13 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import pytest
 from pymysql import MySQLError
 
 from tailrace.producer.errors import BinlogError
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
+from tests.support.incremental_window import request_snapshot
+from tests.support.upsert_reader import consumer_rows
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
@@ -177,3 +180,37 @@ def test_xa_during_the_snapshot(
 
     rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, "t")
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
+
+
+@pytest.mark.long
+def test_purged_transaction_puts_its_tables_in_error(
+    own_server: MySqlServer, own_database: Database, kafka_broker: KafkaBroker, prefix: str
+) -> None:
+    """The state knows the tables of a prepared transaction; the others go on, and it is read when that is requested."""
+    database = own_database
+    for table in ("t", "other"):
+        database.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(20))")
+        database.execute(f"INSERT INTO {table} VALUES (1, 'a')")
+    changes = {"signal.enabled.channels": "kafka", "signal.poll.interval.ms": 50}
+    settings = properties(own_server, kafka_broker, prefix, database.name, changes)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        prepare(database, f"{prefix}-x", "INSERT INTO t VALUES (10, 'x')", "DELETE FROM t WHERE id = 1")
+        capture.wait_position(own_server)
+    database.execute("FLUSH BINARY LOGS")
+    database.execute("PURGE BINARY LOGS TO %s", (database.execute("SHOW MASTER STATUS")[0][0],))
+    with CaptureThread(settings) as capture:
+        finish(database, "COMMIT", f"{prefix}-x")
+        database.execute("INSERT INTO other VALUES (2, 'b')")
+        capture.wait_position(own_server)
+        modes = {name.rpartition(".")[2]: each["mode"] for name, each in capture.status.snapshot()["tables"].items()}
+        assert modes == {"t": "error", "other": "streaming"}
+        request_snapshot(kafka_broker, prefix, database, "t")
+        capture.wait_snapshot()
+        for table in ("t", "other"):
+            expected = dict(database.execute(f"SELECT id, v FROM {table}"))
+            eventually(lambda: _read(kafka_broker, prefix, f"{database.name}.{table}") == expected, table)  # noqa: B023
+
+
+def _read(broker: KafkaBroker, prefix: str, table: str) -> dict[int, str]:
+    return {row["id"]: row["v"] for row in consumer_rows(broker, prefix, table).values()}

@@ -18,7 +18,8 @@ from tests.support.stream import FILE, SERVER, START, FakeProducer, stream_trans
 
 def prepared(number: int) -> TransactionPrepared:
     """Return a prepared transaction."""
-    return TransactionPrepared(f"X'{number:02x}',X'',1", f"{SERVER}:{number}", FILE, 100 * number, True, 200 * number)
+    xid, gtid = f"X'{number:02x}',X'',1", f"{SERVER}:{number}"
+    return TransactionPrepared(xid, gtid, FILE, 100 * number, True, 200 * number, (("db", "t"),), "configured")
 
 
 def ended(number: int) -> PreparedTransactionEnded:
@@ -37,7 +38,7 @@ def test_state_has_what_is_prepared_at_each_offset() -> None:
     """A transaction that ends before the next commit needs no record."""
     producer = FakeProducer()
     transaction = stream_transaction(producer)
-    followed = PreparedTransactions(transaction, [prepared(1)])
+    followed = PreparedTransactions(transaction, [prepared(1)], settings="configured")
     followed.on_prepared(prepared(2))
     followed.on_prepared(prepared(3))
     followed.on_ended(ended(3))

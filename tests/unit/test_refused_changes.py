@@ -87,8 +87,11 @@ _STATEMENT = QueryEvent("u:1", "shop", "DROP TABLE \ufffd", "f", 4, 9, 0, 1, Non
 @pytest.mark.parametrize(
     ("named", "refused"),
     [
-        (TableId("shop", "a\ufffd"), True),
+        (TableId("shop", "\ufffd"), True),
         (TableId("\ufffd", "a"), True),
+        (TableId("s\ufffdp", ""), True),
+        (TableId("shop", "a\ufffd"), True),
+        (TableId("shop", "c\ufffd"), False),
         (TableId("other", "a\ufffd"), False),
         (STREAMING, False),
     ],
@@ -104,6 +107,19 @@ def test_a_name_that_is_no_text_may_be_any_captured_table_of_its_database(named:
     if refused:
         with pytest.raises(BinlogError, match="character set"):
             Refusing("fail").changes.known_effects(_STATEMENT, effects)
+
+
+def test_statement_with_a_name_that_is_no_text_concerns_the_tables_that_may_be_meant() -> None:
+    """These are in error, and the producer goes on; a table that is renamed to such a name has left."""
+    refusing = Refusing("table")
+    other = TableId("shop", "other")
+    refusing.registry.track(other, TableMode.STREAMING)
+    drop = DdlEffect(Change.DROP, TableId("shop", "a\ufffd"), None, "")
+    rename = DdlEffect(Change.RENAME, TableId("shop", "x\ufffd"), other, "sql")
+    known = refusing.changes.known_effects(_STATEMENT, [drop, rename])
+    assert known == [DdlEffect(Change.DROP, other, None, "sql")]
+    modes = {table: tracked.mode for table, tracked in refusing.registry.tables.items()}
+    assert modes == {STREAMING: TableMode.ERROR, WAITING: TableMode.WAITING, other: TableMode.STREAMING}
 
 
 def test_mode_table_puts_the_tables_in_error_that_have_rows_in_kafka() -> None:

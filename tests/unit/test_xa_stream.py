@@ -18,6 +18,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionPrepared,
 )
 from tailrace.producer.model.ddl import DdlEffect
+from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.binlog.xa_stream import TransactionPurgedError, XaStream, at_commit
 from tests.support.binlog_bytes import ROW, SOURCE, XA_PREPARE, LogBytes, orders
@@ -207,7 +208,12 @@ def test_transaction_prepared_before_a_restart_is_reread() -> None:
 
     assert summary(read(after, BytesHistory(before), prepared, piece=40)) == ["2: row 1 end", "3: row 1 end"]
     [refused] = [e for e in read(after, BytesHistory(), prepared) if isinstance(e, ChangeRefused)]
-    assert refused.tables == ()
+    assert refused.tables == (TableId("shop", "orders"),)
+    [unknown] = [
+        e for e in read(after, BytesHistory(), [prepared[0]._replace(tables=())]) if isinstance(e, ChangeRefused)
+    ]
+    assert unknown.tables == ()
+    assert "not known" in unknown.error.message
     assert "XA PREPARE was purged" in refused.error.message
     assert refused.error.context["xid"] == "X'61',X'',1"
     assert refused.error.context["file"] == "binlog.000001"

@@ -130,7 +130,8 @@ def partial_rows() -> BinlogError:
 def statement_based_change(shown: str) -> BinlogError:
     """Return the error for a change of a captured table that is not logged as rows."""
     return BinlogError(
-        "a captured table was changed by a statement that is logged as text: the binlog does not have the rows",
+        "a captured table was changed by a statement that is logged as text: the binlog does not have the rows, nor "
+        "the tables that a trigger, a view or a stored function has changed with them",
         hint="SET GLOBAL binlog_format=ROW, also for sessions that set it",
         statement=shown,
     )
@@ -145,10 +146,14 @@ def rolled_back() -> BinlogError:
     )
 
 
-def lost_xa(xid: str, cause: str) -> BinlogError:
-    """Return the error for an XA COMMIT whose rows cannot be read: the binlog with its XA PREPARE is gone."""
+def lost_xa(xid: str, cause: str, *, known: bool) -> BinlogError:
+    """Return the error for an XA COMMIT whose rows cannot be read: the binlog with its XA PREPARE is gone.
+
+    ``known``: which tables it changes.
+    """
     return BinlogError(
-        "the rows of an XA transaction are lost: the binlog that has its XA PREPARE was purged before its XA COMMIT",
+        "the rows of an XA transaction are lost: the binlog that has its XA PREPARE was purged before its XA COMMIT"
+        + ("" if known else "; its tables are not known, as no session with this configuration has read its rows"),
         hint="keep the binlog for longer than XA transactions stay prepared (binlog_expire_logs_seconds)",
         xid=xid,
         cause=cause,

@@ -43,6 +43,8 @@ from tailrace.producer.mysql.sql_tokens import SqlDialect, without_literals
 _GTID: Final = struct.Struct("<B16sqBqq")
 _STAMP_BYTES: Final = 7
 _UNKNOWN_STAMP: Final = (1 << 55) - 1
+_MOST_NAMED: Final = 100
+"""Tables of a prepared transaction that its state record names."""
 
 
 class EventPosition(NamedTuple):
@@ -173,10 +175,12 @@ class TransactionParser:
         """Read an XA PREPARE event: the end of a one-phase transaction, or of the first phase of a two-phase one."""
         one_phase = data[start] != 0
         captured, xid, begin_pos = bool(self.changed), self.xid, self.begin_pos
+        tables = sorted({(cached.table.id.database, cached.table.id.table) for cached in self.changed})
         commit = self._commit(position)
         if one_phase:
             return (commit,)
-        return (TransactionPrepared(xid, commit.gtid, position.file, begin_pos, captured, position.end), commit)
+        named = tuple(tables) if len(tables) <= _MOST_NAMED else ()
+        return (TransactionPrepared(xid, commit.gtid, position.file, begin_pos, captured, position.end, named), commit)
 
     def _begin(self, thread: int, position: EventPosition, xid: str = "") -> TransactionBegin:
         if self.current is None or self.is_open:

@@ -25,6 +25,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionPrepared,
 )
 from tailrace.producer.model.ddl import DdlEffect
+from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
 
 _MAX_KEPT_BYTES: Final = 16 << 20
@@ -149,9 +150,8 @@ class XaStream:
                         try:
                             yield from self._history.read(event.gtid, None)
                         except TransactionPurgedError as error:
-                            yield [
-                                _lost(self._current.begin.xid, error, event.file, self._current.begin.pos, event.end)
-                            ]
+                            begin, tables = self._current.begin, tuple(self._current.tables)
+                            yield [_lost(begin.xid, error, tables, (event.file, begin.pos, event.end))]
                         out = [event]
                         self._current = None
                     else:
@@ -196,6 +196,8 @@ class XaStream:
         if isinstance(event, TransactionPrepared):
             current.prepared = event
             return
+        if isinstance(event, RowsEvent):
+            current.tables.add((event.table.id.database, event.table.id.table))
         if current.rows is None:
             return
         if isinstance(event, RowsEvent):
@@ -231,20 +233,23 @@ class XaStream:
                     rows = [at_commit(row, event) if isinstance(row, RowsEvent) else row for row in kept.rows]
         except TransactionPurgedError as error:
             if prepared is None or prepared.captured:
-                rows = [_lost(event.xid, error, event.file, event.pos, event.end)]
+                tables = () if prepared is None else prepared.tables
+                rows = [_lost(event.xid, error, tables, (event.file, event.pos, event.end))]
         yield [*rows, event]
 
 
 class _KeptRows:
     """An XA transaction and its events between begin and end; None: too large to keep."""
 
-    __slots__ = ("begin", "prepared", "rows", "size")
+    __slots__ = ("begin", "prepared", "rows", "size", "tables")
 
     def __init__(self, begin: TransactionBegin) -> None:
         self.begin = begin
         self.rows: list[Event] | None = []
         self.size = 0
         self.prepared: TransactionPrepared | None = None
+        self.tables: set[tuple[str, str]] = set()
+        """Captured tables that it changes."""
 
 
 def at_commit(rows: RowsEvent, commit: PreparedTransactionEnded) -> RowsEvent:
@@ -252,6 +257,11 @@ def at_commit(rows: RowsEvent, commit: PreparedTransactionEnded) -> RowsEvent:
     return rows._replace(file=commit.file, pos=commit.pos, end=commit.end, ts=commit.ts, server_id=commit.server_id)
 
 
-def _lost(xid: str, error: TransactionPurgedError, file: str, pos: int, end: int) -> ChangeRefused:
-    describe = event_types.unfound_xa if isinstance(error, TransactionNotFoundError) else event_types.lost_xa
-    return event_types.refused((), describe(xid, str(error)), file, pos, end)._replace(number=1)
+def _lost(
+    xid: str, error: TransactionPurgedError, tables: Sequence[tuple[str, str]], place: tuple[str, int, int]
+) -> ChangeRefused:
+    if isinstance(error, TransactionNotFoundError):
+        lost = event_types.unfound_xa(xid, str(error))
+    else:
+        lost = event_types.lost_xa(xid, str(error), known=bool(tables))
+    return event_types.refused([TableId(*table) for table in tables], lost, *place)._replace(number=1)
