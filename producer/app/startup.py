@@ -27,7 +27,7 @@ from tailrace.producer.model.protocols import Offset, ReadOffset, SnapshotSessio
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
-from tailrace.producer.streaming.former_tables import former_key
+from tailrace.producer.streaming.former_tables import forget_without_topic, former_key
 from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.producer.streaming.topics import CaptureTopics
@@ -200,11 +200,7 @@ def find_former_tables(
     It has if the state was lost, or is that of a version that did not keep former tables. A former table whose topic
     does not exist any more is forgotten.
     """
-    # A name with more dots has several readings; its record stays.
-    former = [TableId(*name.split(".")) for name in state.former if name.count(".") == 1]
-    for table in topics.without_topic(former):
-        state.former.discard(str(table))
-        transaction.store(former_key(table), None)
+    forget_without_topic(transaction, state.former, topics)
     state.former.update(map(str, topics.with_records(unread)))
 
 

@@ -12,8 +12,8 @@ Invariant: before the first record of a table whose topic may have rows of a for
 Its position is behind every row of the former table, and not behind any row of the new one. So each way in which a
 table leaves calls ``leave``, in the Kafka transaction of the offset behind it, and each way in which a table begins
 calls ``enter``: with its plan, with its first change, or with the statement that creates it or gives it its name. The
-state has one small record for each former table. It is removed when the name is used again, and at a start that finds
-the topic gone.
+state has one small record for each former table. It is removed when the name is used again, and if the topic is gone:
+at a start, and whenever there are twice as many as there were.
 
 The former table ended before the position at which the new one begins, since the log has both. Neither the id that
 the server gives to a table would say more (an ALTER and TRUNCATE change it, each replica has its own), nor its
@@ -27,6 +27,8 @@ import structlog
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.stream_transaction import StreamTransaction
+from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.producer.streaming.watermark_record import table_created
 from tailrace.schemas.names import watermarks_topic
 
@@ -42,6 +44,14 @@ def leave(context: StreamContext, table: TableId) -> None:
     """A table ends here; its rows stay in its topic."""
     context.registry.former.add(str(table))
     context.transaction.store(former_key(table), b"{}")
+
+
+def forget_without_topic(transaction: StreamTransaction, former: set[str], topics: CaptureTopics) -> None:
+    """Forget the former tables whose topics do not exist any more: there are not more records than topics."""
+    # A name with more dots has several readings; its record stays.
+    for table in topics.without_topic(TableId(*name.split(".")) for name in former if name.count(".") == 1):
+        former.discard(str(table))
+        transaction.store(former_key(table), None)
 
 
 def enter(context: StreamContext, table: TableId, at: Offset, *, follow: bool = True, known: bool = True) -> None:

@@ -39,6 +39,8 @@ log = structlog.get_logger(__name__)
 
 _PLANNED_LATER: Final = frozenset({TableMode.WAITING, TableMode.RESTARTING})
 """Modes of tables that begin with the plan of their initial snapshot: it will contain what is there then."""
+_MOST_FORMER: Final = 1_000
+"""Former tables that are kept without a look at their topics."""
 _RETRY_S: Final = 10.0
 """How often a change of a table in error checks whether it can be captured now."""
 
@@ -77,6 +79,7 @@ class NewTables:
         self._created: dict[TableId, bool] = {}
         """Tables that are not captured yet whose CREATE the stream has read, and whether they may have rows that it has
         not: because they may have existed before, or because changes were skipped."""
+        self._most_former = _MOST_FORMER
         self._rejected: dict[TableId, tuple[int, float]] = {}
         """Tables in error: the id of the definition that was rejected, and when to try it again."""
 
@@ -131,6 +134,9 @@ class NewTables:
         self._created.pop(table, None)
         self._rejected.pop(table, None)
         self._context.tables.forget(table)
+        if len(self._registry.former) >= self._most_former:
+            former_tables.forget_without_topic(self._context.transaction, self._registry.former, self._topics)
+            self._most_former = max(_MOST_FORMER, 2 * len(self._registry.former))
         if (
             table not in self._registry.tables
             and not self._reads(table)

@@ -64,7 +64,10 @@ class Stream:
         tables = CapturedTables(config, self._describe)
         mailbox = Mailbox(lambda: None, threading.Event())
         context = StreamContext(settings, self.transaction, self.registry, tables, mailbox, self.status)
-        topics: Any = SimpleNamespace(ensure_tables=self._ensure_topics)
+        topics: Any = SimpleNamespace(
+            ensure_tables=self._ensure_topics,
+            without_topic=lambda tables: [table for table in tables if table not in self.with_topic],
+        )
         new_tables = NewTables(context, topics, self.listener, reads=lambda table: table.table != "unread")
         self.versions = TableVersions(context, new_tables)
         self.coordinator = SnapshotCoordinator(context, self.versions, self.listener)
@@ -460,3 +463,16 @@ def test_table_whose_topic_lacks_rows_does_not_stream_on_when_its_reading_ends_e
     if mode == "error":
         assert stream.insert(T, "id"), "its next change takes it up"
         assert stream.requested == [T, T]
+
+
+def test_former_tables_without_a_topic_are_forgotten_while_tables_come_and_go() -> None:
+    """The state has no more of them than there are topics, whatever the time between two starts."""
+    stream = Stream()
+    for number in range(1_500):
+        table = TableId("db", f"daily_{number}")
+        stream.registry.track(table, TableMode.STREAMING)
+        stream.with_topic |= {table} if number < 100 else set()
+        stream.ddl(f"DROP TABLE {table.table}")
+    assert 100 < len(stream.registry.former) < 700
+    forgotten = [key for _, key, value in stream.producer.open if (key or b"").startswith(b"former/") and value is None]
+    assert len(forgotten) > 800
