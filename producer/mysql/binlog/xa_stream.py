@@ -258,10 +258,10 @@ def at_commit(rows: RowsEvent, commit: PreparedTransactionEnded) -> RowsEvent:
 
 
 def _lost(
-    xid: str, error: TransactionPurgedError, tables: Sequence[tuple[str, str]], place: tuple[str, int, int]
+    xid: str, error: TransactionPurgedError, tables: Sequence[tuple[str, str]], at: tuple[str, int, int]
 ) -> ChangeRefused:
     if isinstance(error, TransactionNotFoundError):
         lost = event_types.unfound_xa(xid, str(error))
     else:
         lost = event_types.lost_xa(xid, str(error), known=bool(tables))
-    return event_types.refused([TableId(*table) for table in tables], lost, *place)._replace(number=1)
+    return event_types.refused([TableId(*table) for table in tables], lost, *at)._replace(number=1)
