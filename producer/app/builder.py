@@ -136,9 +136,11 @@ class SessionBuilder:
     def build(self, *, resnapshot: bool) -> CaptureSession:
         """Return a session that is ready to run."""
         config = self._config
-        # Used by the stream's thread to look up what the binlog does not say about a table.
         session = self._resources.add(self._source.open_snapshot_session())
-        tables = CapturedTables(config, session.describe, source_offset=session.current_offset)
+        # Used by the stream's thread to look up what the binlog does not say about a table.
+        tables = CapturedTables(
+            config, session.describe, source_offset=session.current_offset, triggers=session.triggers
+        )
         checked = self._check_source(session, tables)
         topics = self._ensure_topics()
         restored = self._restore(checked.captured, topics, tables, session)
@@ -291,7 +293,7 @@ class SessionBuilder:
         startup.keep_streaming(transaction, state, gone, topic_of=topic_of)
         kept = [*captured, *gone]
         startup.write_startup_state(transaction, state, readers=readers, captured=kept, topic_of=topic_of)
-        startup.find_former_tables(transaction, state, topics, self._begin(state, captured))
+        startup.find_former_tables(transaction, state, topics, captured, reads=config.snapshot.should_snapshot)
         registry.former = state.former
         report_deleted_certificates(self._created_topics, state, prefix)
         # The topics of tables are created after this is committed: until then a start finds them missing.
@@ -309,12 +311,6 @@ class SessionBuilder:
         transaction.commit_restored(resume.offset)
         self._process.failed.clear()
         return Restored(list(captured), gone, state, transaction, registry, schema_changes)
-
-    def _begin(self, state: State, captured: Sequence[TableId]) -> list[TableId]:
-        """Return the tables whose capture begins with this start, and that an initial snapshot reads."""
-        known = state.captured | {name for name, stored in state.tables.items() if stored.fault is not None}
-        reads = self._config.snapshot.should_snapshot
-        return [table for table in captured if str(table) not in known and reads(str(table))]
 
     def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, ChangeStream]:
         config = self._config

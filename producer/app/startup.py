@@ -193,15 +193,22 @@ def write_startup_state(
 
 
 def find_former_tables(
-    transaction: StreamTransaction, state: State, topics: CaptureTopics, unread: Iterable[TableId]
+    transaction: StreamTransaction,
+    state: State,
+    topics: CaptureTopics,
+    captured: Iterable[TableId],
+    *,
+    reads: Callable[[str], bool],
 ) -> None:
-    """Complete ``state.former``: a topic of one of ``unread``, tables that will be read, may have records all the same.
+    """Complete ``state.former``: the topic of a table that an initial snapshot will read may have records all the same.
 
     It has if the state was lost, or is that of a version that did not keep former tables. A former table whose topic
     does not exist any more is forgotten.
     """
     forget_without_topic(transaction, state.former, topics)
-    state.former.update(map(str, topics.with_records(unread)))
+    known = state.captured | {name for name, stored in state.tables.items() if stored.fault is not None}  # in error
+    new = [table for table in captured if str(table) not in known and reads(str(table))]
+    state.former.update(map(str, topics.with_records(new)))
 
 
 def request_full_resnapshot(

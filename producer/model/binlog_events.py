@@ -115,6 +115,8 @@ class ChangeRefused(NamedTuple):
     """As in ``RowsEvent``, which it is counted with."""
     others: bool = False
     """Tables that are not named may have changed too."""
+    triggers: bool = False
+    """They may have by triggers of the one that is named, if it is a table."""
 
 
 class QueryEvent(NamedTuple):

@@ -146,6 +146,9 @@ class SnapshotSession(SplitReader, Protocol):
     def exists(self, table: TableId) -> bool:
         """Return whether the source has a table of this name now."""
 
+    def triggers(self, table: TableId) -> str:
+        """Return why a change of a table may change others by triggers; '' if it does not."""
+
     def key_ordering(self, columns: Sequence[KeyColumn]) -> KeyOrdering:
         """Return the order of a table's keys; it uses this session."""
 

@@ -97,6 +97,32 @@ def _require_readable(connection: Connection[Any], table: TableId) -> None:
         ) from error
 
 
+def triggers(connection: Connection[Any], table: TableId) -> str:
+    """Return why a change of a table may change others by triggers; '' if it has none."""
+    named = (table.database, table.table)
+    if query(
+        connection,
+        "SELECT 1 FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s LIMIT 1",
+        named,
+    ):
+        return f"{table} has triggers"
+    own = account(connection)
+    revoked = query(connection, "SHOW GLOBAL VARIABLES WHERE Variable_name = 'partial_revokes' AND Value = 'ON'")
+    if revoked or not query(connection, _SEES_TRIGGERS, (own, own, table.database, own, *named)):
+        return f"the triggers of {table} are not known; GRANT TRIGGER ON {table.quoted} TO {own}"
+    return ""
+
+
+_SEES_TRIGGERS: Final = (
+    "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = %s "
+    "UNION ALL SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES "
+    "WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = %s AND REPLACE(TABLE_SCHEMA, '\\\\', '') = %s "
+    "UNION ALL SELECT 1 FROM information_schema.TABLE_PRIVILEGES "
+    "WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = %s AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+)
+"""Roles are not looked into: their triggers count as not known."""
+
+
 def exists(connection: Connection[Any], table: TableId) -> bool:
     """Return whether the source has a base table of this name now."""
     rows = query(

@@ -84,6 +84,10 @@ class MySqlSnapshotSession:
         """Look the table up in information_schema."""
         return catalog.exists(self._connection, table)
 
+    def triggers(self, table: TableId) -> str:
+        """Look them up in information_schema, which shows them to an account with the privilege TRIGGER."""
+        return catalog.triggers(self._connection, table)
+
     def definition_text(self, table: TableId) -> str:
         """Take a metadata lock by a SELECT, then return the answer of SHOW CREATE TABLE."""
         query(self._connection, f"SELECT 1 FROM {table.quoted} LIMIT 0")

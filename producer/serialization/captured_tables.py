@@ -83,8 +83,11 @@ class CapturedTables:
         schema_id: SchemaId | None = None,
         *,
         source_offset: Callable[[], Offset] | None = None,
+        triggers: Callable[[TableId], str] | None = None,
     ) -> None:
-        """``schema_id`` returns the id of an Avro schema; None: the id in the schema registry of the configuration.
+        """``triggers`` says why a change of a table may change others by triggers, '' if it does not.
+
+        ``schema_id`` returns the id of an Avro schema; None: the id in the schema registry of the configuration.
 
         ``source_offset`` returns what the source has executed; the stream needs it to judge what the catalog says.
         """
@@ -98,6 +101,7 @@ class CapturedTables:
         """The values that were replaced, of all versions."""
         self._schema_id: SchemaId = schema_id or SchemaIdSource(config.converters).schema_id
         self._source_offset = source_offset
+        self._triggers = triggers
         self._last_formats: dict[TableId, RecordFormat] = {}
         self.keys = KeyMemory()
         """What the catalog said of keys at their first use."""
@@ -133,6 +137,10 @@ class CapturedTables:
     def read_catalog(self, table: TableId) -> CatalogTable:
         """Return what the catalog says of a table. Raises SchemaError if it says nothing."""
         return self._read_catalog(table)
+
+    def triggers(self, table: TableId) -> str:
+        """Return why a change of a table may change others by triggers; '' if it does not."""
+        return "the triggers of the source are not known" if self._triggers is None else self._triggers(table)
 
     def current_version(self, table: TableId) -> CapturedTable:
         """Compile the version that the catalog has now. Raises SchemaError if there is none, as ``version_of`` else."""

@@ -274,14 +274,16 @@ class BinlogReader:
     def _on_refused(self, event: ChangeRefused) -> None:
         if not self._offset.is_done(event):
             event.error.add_context(**self._location(event))
-            self._refuse(event.error, event.tables, others=event.others)
+            self._refuse(event.error, event.tables, others=event.others, triggers=event.triggers)
             self._offset.done(event)
 
-    def _refuse(self, error: TailraceError, tables: Sequence[TableId], *, others: bool = False) -> None:
+    def _refuse(
+        self, error: TailraceError, tables: Sequence[TableId], *, others: bool = False, triggers: bool = False
+    ) -> None:
         if self._refused is None:
             raise error
         self._report_status()
-        self._refused.refuse(error, tables, others=others)
+        self._refused.refuse(error, tables, others=others, triggers=triggers)
 
     def _encode(
         self, event: RowsEvent, version: StreamedVersion, *, keys: bool = False

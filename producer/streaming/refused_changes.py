@@ -5,8 +5,8 @@ table in error and leaves the others alone (``table``, the default). Nothing is 
 from its beginning before it is streamed again (``new_tables.py``). What is missing is the history in between.
 
 A change whose tables are not all known stops the producer, since no reading would bring back what it did to the others:
-a statement logged as text changes further tables by triggers, views and functions, and an XA transaction that was
-purged may have been prepared before the capture.
+a statement logged as text may change further tables by triggers, views and functions, and an XA transaction that was
+purged may have been prepared before the capture. Only one that certainly changes a single table stops that table.
 
 With ``warn`` or ``skip`` a change that can be left out alone is skipped, and an incremental snapshot of its tables is
 requested in the Kafka transaction of the offset behind the event. So the request is as durable as the skip. The
@@ -83,14 +83,18 @@ class RefusedChanges:
         self._registry = context.registry
         self._mode = context.settings.processing_failures
 
-    def refuse(self, error: TailraceError, tables: Iterable[TableId], *, others: bool = False) -> None:
+    def refuse(
+        self, error: TailraceError, tables: Iterable[TableId], *, others: bool = False, triggers: bool = False
+    ) -> None:
         """Leave out an event of these tables, () for all of them; ``others``: it may have changed others too.
 
-        Raises ``error`` if that stops the producer.
+        ``triggers``: it has if the tables are views, or have triggers. Raises ``error`` if that stops the producer.
         """
         named = tuple(tables)
         captured = [table for table in named if self._is_captured(table)] if named else sorted(self._registry.tables)
         error.context["tables"] = ", ".join(map(str, captured or named)) if named else "unknown"
+        if triggers and self._mode == "table":
+            others = self._have_triggers(error, named)
         if self._mode == "fail" or (self._mode == "table" and (others or not named)):
             error.hint = f"{error.hint}; or set {_PROPERTY}=warn: the event is skipped, and its tables are read again"
             raise error
@@ -111,6 +115,17 @@ class RefusedChanges:
         read_later = {TableMode.WAITING, TableMode.RESTARTING, TableMode.ERROR}
         modes = {table: self._registry.tables[table].mode for table in captured}
         self._listener.on_change_skipped([table for table, mode in modes.items() if mode not in read_later])
+
+    def _have_triggers(self, error: TailraceError, tables: Iterable[TableId]) -> bool:
+        """Return whether a change of these tables may have changed others, and let ``error`` say why."""
+        for table in tables:
+            if table not in self._registry.tables:  # a table that is dropped by now, or a view
+                reason = f"{table} is no table that is captured now"
+            elif not (reason := self._context.tables.triggers(table)):
+                continue
+            error.context["others"] = reason
+            return True
+        return False
 
     def known_effects(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> Sequence[DdlEffect]:
         """Return the effects on tables whose names are known; refuse the others.

@@ -34,6 +34,7 @@ def test_skipped_changes_are_reread(
         capture.wait_position(mysql_server)
 
     with database.connect() as session, session.cursor() as cursor:
+        cursor.execute("CREATE TRIGGER g AFTER UPDATE ON t FOR EACH ROW SET @last = NEW.v")
         cursor.execute("SET binlog_format = STATEMENT")
         cursor.execute("UPDATE t SET v = 1 WHERE id = 1")
         cursor.execute("DELETE FROM t WHERE id = 6")
@@ -41,6 +42,7 @@ def test_skipped_changes_are_reread(
         eventually(lambda: not capture.running, "an error")
     assert caught.value.context["tables"] == f"{database.name}.t"
     assert {"file", "pos", "gtid", "statement"} <= caught.value.context.keys()
+    assert caught.value.context["others"] == f"{database.name}.t has triggers"
     assert f"{MODE}=warn" in caught.value.hint
 
     with database.connect() as session, session.cursor() as cursor:

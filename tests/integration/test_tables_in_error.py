@@ -102,11 +102,11 @@ def test_faults_in_the_stream(
     """A value, a record that the client or the broker refuses, a lost key, a partial row; also after a restart."""
     tables = Tables(kafka_broker, prefix, database)
     columns = {"dated": "DATE", "large": "LONGBLOB", "refused": "LONGBLOB", "parts": "JSON"}
-    for name in ("well", "dated", "large", "refused", "keyless", "parts", "commented"):
+    for name in ("well", "dated", "large", "refused", "keyless", "parts", "commented", "stated"):
         tables.create(name, columns.get(name, "INT"))
     limits = {"topic.creation.default.max.message.bytes": 500_000}
     settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SIGNALS, **limits})
-    faulty = {"dated", "large", "refused", "keyless", "parts"}
+    faulty = {"dated", "large", "refused", "keyless", "parts", "stated"}
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         with database.connect() as session, session.cursor() as cursor:
@@ -122,7 +122,9 @@ def test_faults_in_the_stream(
             cursor.execute("""UPDATE parts SET c = '{"a": "a longer text", "b": "another longer text"}'""")
             cursor.execute("SET binlog_row_value_options = PARTIAL_JSON")
             cursor.execute("UPDATE parts SET c = JSON_SET(c, '$.a', 'b'), v = 100 WHERE id = 1")
-            cursor.execute("SET binlog_row_value_options = ''")
+            cursor.execute("SET binlog_row_value_options = '', binlog_format = STATEMENT")
+            cursor.execute("UPDATE stated SET v = 100 WHERE id = 1")
+            cursor.execute("SET binlog_format = ROW")
             cursor.execute(f"ALTER TABLE commented COMMENT 'c' /* {'x' * 1_200_000} */")
             cursor.execute("UPDATE commented SET v = 100 WHERE id = 1")
         for name in tables.names:
@@ -148,7 +150,7 @@ def test_faults_in_the_stream(
             database.execute(f"UPDATE {name} SET c = NULL, v = v + 1000")
         database.execute("ALTER TABLE keyless ADD PRIMARY KEY (id)")
         database.execute("ALTER TABLE dated COMMENT 'corrected'")
-        tables.request("large", "refused", "parts")
+        tables.request("large", "refused", "parts", "stated")
         for name in tables.names:
             database.execute(f"DELETE FROM {name} WHERE id = 7")
             database.execute(f"INSERT INTO {name} (id, v) VALUES (11, 11)")

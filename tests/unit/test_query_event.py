@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.query_event import Query, captured_targets, leading_words
+from tailrace.producer.mysql.binlog.query_event import Query, captured_targets, leading_words, only_target
 from tailrace.producer.mysql.collation import CHARSETS, canonical, charset_of_collation, decode
 from tailrace.producer.mysql.sql_tokens import without_literals
 from tailrace.runtime.errors import SchemaError
@@ -80,3 +80,39 @@ def test_text_is_decoded_strictly() -> None:
     for text, charset in ((b"\xff", "utf8mb4"), (b"\xa4", "big5"), (b"\xd8\x00", "ucs2")):
         with pytest.raises(SchemaError):
             decode(text, charset, what="x")
+
+
+@pytest.mark.parametrize(
+    ("sql", "only"),
+    [
+        ("INSERT INTO t (a, b) VALUES (1, NOW()), (2, COALESCE(NULL, 3))", "db.t"),
+        ("insert ignore into `other`.`t` select max(a) from u where b in (1, 2)", "other.t"),
+        ("REPLACE t SET a = 1", "db.t"),
+        ("UPDATE t SET a = 1 WHERE b = 2;", "db.t"),
+        ("UPDATE LOW_PRIORITY other.t SET a = (SELECT 1)", "other.t"),
+        ("DELETE FROM t", "db.t"),
+        ("DELETE FROM t WHERE a = 1 ORDER BY b LIMIT 1", "db.t"),
+        ("UPDATE t SET a = f(1)", None),
+        ("UPDATE t SET a = `now`(1)", None),
+        ("UPDATE t SET a = shop.now(1)", None),
+        ("UPDATE t SET a = COUNT (1)", None),
+        ("UPDATE t, u SET a = 1", None),
+        ("UPDATE t AS u SET a = 1", None),
+        ("UPDATE t JOIN u SET a = 1", None),
+        ("DELETE t FROM t JOIN u", None),
+        ("DELETE FROM t USING t JOIN u", None),
+        ("INSERT INTO t PARTITION (p) VALUES (1)", None),
+        ("WITH c AS (SELECT 1) DELETE FROM t", None),
+        ("LOAD DATA INFILE 'x' INTO TABLE t", None),
+        ("SELECT f(1)", None),
+        ("CALL p()", None),
+        ("INSERT", None),
+        ("UPDATE t", None),
+        ("", None),
+    ],
+)
+def test_only_target_of_a_statement(sql: str, only: str | None) -> None:
+    """What may be a call of a stored function, and any other form, may change further tables."""
+    found = only_target(Query(1, "db", sql))
+    assert (None if found is None else str(found)) == only
+    assert only_target(Query(1, "db", sql, has_replaced=True)) is None

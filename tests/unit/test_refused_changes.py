@@ -36,7 +36,7 @@ def _missing(table: TableId) -> CatalogTable:
 class Refusing:
     """Refused changes of one streaming table and one that waits for its snapshot."""
 
-    def __init__(self, mode: ProcessingFailureHandling) -> None:
+    def __init__(self, mode: ProcessingFailureHandling, triggers: str = "") -> None:
         registry, config = SplitRegistry(), load(None, {}, BASE)
         self.registry = registry
         registry.track(STREAMING, TableMode.STREAMING)
@@ -56,7 +56,7 @@ class Refusing:
             settings,
             stream_transaction(FakeProducer(), registry),
             registry,
-            CapturedTables(config, _missing),
+            CapturedTables(config, _missing, triggers=lambda _table: triggers),
             Mailbox(lambda: None, threading.Event()),
             self.status,
         )
@@ -138,6 +138,22 @@ def test_mode_table_puts_the_tables_in_error_that_have_rows_in_kafka() -> None:
     for tables, others in ([], False), ([STREAMING], True):
         with pytest.raises(BinlogError, match="logged as text"):
             refusing.changes.refuse(BinlogError("logged as text"), tables, others=others)
+
+
+@pytest.mark.parametrize("reason", ["", "shop.a has triggers"])
+def test_statement_on_one_table_stops_that_table_unless_it_has_triggers(reason: str) -> None:
+    """A view, or a table that is not captured, may change further tables as well."""
+    refusing = Refusing("table", triggers=reason)
+    with pytest.raises(BinlogError) as caught:
+        refusing.changes.refuse(BinlogError("logged as text"), [UNKNOWN], triggers=True)
+    assert caught.value.context["others"] == "shop.WHERE is no table that is captured now"
+    if reason:
+        with pytest.raises(BinlogError) as caught:
+            refusing.changes.refuse(BinlogError("logged as text"), [STREAMING], triggers=True)
+        assert caught.value.context["others"] == reason
+    else:
+        refusing.changes.refuse(BinlogError("logged as text"), [STREAMING], triggers=True)
+    assert (refusing.registry.tables[STREAMING].mode is TableMode.ERROR) == (not reason)
 
 
 @pytest.mark.parametrize("mode", ["warn", "skip"])

@@ -6,6 +6,7 @@ variables (type u8 and a value of a size that depends on the type), the database
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from itertools import dropwhile, islice
@@ -107,6 +108,62 @@ def captured_targets(
     if query.has_replaced and any(REPLACED in str(table) for table in found_tables):
         return None
     return tuple(table for table in found_tables if captures(table))
+
+
+_BEFORE_PARENTHESIS: Final = re.compile(
+    r"""
+    ALL|AND|ANY|AS|BY|CASE|DISTINCT|ELSE|EXISTS|FROM|IN|INTERVAL|IS|LIKE|LIMIT|NOT|ON|OR|SELECT|SET|SOME
+    |THEN|UNION|VALUE|VALUES|WHEN|WHERE|XOR
+    """,
+    re.VERBOSE,
+)
+"""Words that are no function."""
+_FUNCTION: Final = re.compile(
+    r"""
+    ABS|AVG|CAST|CEIL|CEILING|CHAR_LENGTH|COALESCE|CONCAT|CONCAT_WS|CONVERT|COUNT|CURDATE|CURRENT_DATE
+    |CURRENT_TIMESTAMP|DATE|DATEDIFF|DATE_ADD|DATE_FORMAT|DATE_SUB|FLOOR|FROM_UNIXTIME|GREATEST|HEX|IF
+    |IFNULL|JSON_ARRAY|JSON_OBJECT|JSON_SET|LAST_INSERT_ID|LCASE|LEAST|LENGTH|LOWER|MAX|MD5|MIN|MOD|NOW
+    |NULLIF|RAND|REPEAT|REPLACE|ROUND|SHA1|SHA2|SUBSTR|SUBSTRING|SUM|TRIM|UCASE|UNHEX|UNIX_TIMESTAMP|UPPER
+    |UTC_TIMESTAMP|UUID
+    """,
+    re.VERBOSE,
+)
+"""Functions of the server: a stored one of that name is called with its database, or with a space behind the name."""
+_UNTIL_TARGET: Final = _BEFORE_TARGET | {"UPDATE", "DELETE", "FROM", "QUICK"}
+_AFTER_TARGET: Final = {
+    "INSERT": frozenset({"(", "VALUES", "VALUE", "SELECT", "SET"}),
+    "REPLACE": frozenset({"(", "VALUES", "VALUE", "SELECT", "SET"}),
+    "UPDATE": frozenset({"SET"}),
+    "DELETE": frozenset({"WHERE", "ORDER", "LIMIT", ""}),
+}
+
+
+def only_target(query: Query, dialect: SqlDialect = DEFAULT_DIALECT) -> TableId | None:
+    """Return the one table that a statement changes, but for triggers of it; None: it may change others.
+
+    It names one target, and calls no function that may be a stored one. The target may be a view.
+    """
+    found = [token for token in tokens(query.sql, dialect) if token.word != ";"]
+    first = found[0].word if found else ""
+    if first not in _AFTER_TARGET or query.has_replaced:
+        return None
+    rest = list(dropwhile(lambda token: token.word in _UNTIL_TARGET, found))
+    parts = 3 if len(rest) > 2 and rest[1].word == "." else 1
+    names, rest = [token.name for token in rest[:parts:2]], rest[parts:]
+    following = rest[0].word if rest else ""
+    if not all(names) or not names or following not in _AFTER_TARGET[first] or (first != "DELETE" and not rest):
+        return None
+    for at, token in enumerate(rest):
+        if token.word == "(" and at and (_may_be_stored(rest[at - 1], token) or (at > 1 and rest[at - 2].word == ".")):
+            return None
+    return TableId(names[0], names[1]) if parts == 3 else TableId(query.database, names[0])
+
+
+def _may_be_stored(before: Token, parenthesis: Token) -> bool:
+    """Return whether a token before a parenthesis may be the name of a stored function."""
+    if _FUNCTION.fullmatch(before.word):
+        return before.stop != parenthesis.start
+    return bool(before.name or before.word == ")") and _BEFORE_PARENTHESIS.fullmatch(before.word) is None
 
 
 def _names(found: Iterator[Token], database: str) -> Iterator[TableId]:

@@ -36,6 +36,7 @@ from tailrace.producer.mysql.binlog.query_event import (
     Query,
     captured_targets,
     leading_words,
+    only_target,
     read_query,
 )
 from tailrace.producer.mysql.sql_tokens import SqlDialect, without_literals
@@ -164,12 +165,17 @@ class TransactionParser:
         # Counted whatever the tables are: a restart with other filters must count the same.
         self.number += 1
         dialect = self._dialect(query)
-        tables = captured_targets(query, self._captures, dialect)
+        only = only_target(query, dialect)
+        if only is None:
+            tables = captured_targets(query, self._captures, dialect)
+        else:
+            tables = (only,) if self._captures(only) else ()
         if tables is not None and not tables:
             return ()
         error = event_types.statement_based_change(without_literals(query.sql, dialect))
         refused = self._refused(tables or (), error, position)
-        return (refused._replace(others=True),)  # by triggers and functions, of which the statement says nothing
+        # By triggers, views and functions, of which the statement says nothing.
+        return (refused._replace(others=only is None, triggers=only is not None),)
 
     def xa_prepare(self, data: bytes, start: int, position: EventPosition) -> Sequence[Event]:
         """Read an XA PREPARE event: the end of a one-phase transaction, or of the first phase of a two-phase one."""
