@@ -143,7 +143,7 @@ class MySqlSource:
             )
         if last is not None and offset == stored:
             history = BinlogHistory(self._settings, server_id=self._server_id, captures=lambda _: False)
-            resume.require_same_transaction(last, history.end_of(last.gtid))
+            resume.require_same_transaction(last, history.end_of(last.gtid, server=offset.server_uuid))
         return offset
 
     def end_offset(self, *, epoch: int) -> MySqlOffset:

@@ -11,6 +11,7 @@ import pytest
 
 from tailrace.producer.app.capture import run
 from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnavailableError
+from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
@@ -104,6 +105,21 @@ def test_binlog_connection_to_another_server_is_closed(own_database: Database) -
     with pytest.raises(SourceUnavailableError, match="reached another server") as caught:
         source.open_stream(_end(own_database)._replace(server_uuid=OTHER), lambda _: True, ())
     assert caught.value.context["expected"] == OTHER
+
+
+def test_last_transaction_is_not_searched_on_another_server(own_database: Database) -> None:
+    """A failover between two connections: the other server has it at another place, and was not restored."""
+    before = _end(own_database)
+    own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    end = _end(own_database)
+    history = BinlogHistory(settings_of(own_database.server), server_id=4719, captures=lambda _: False)
+    last = str(end.gtids.minus(before.gtids))
+
+    with pytest.raises(SourceUnavailableError, match="reached another server"):
+        history.end_of(last, server=OTHER)
+    found = history.end_of(last, server=end.server_uuid)
+    assert found is not None
+    assert (found.file, found.end) == (end.file, end.pos)
 
 
 def test_reset_of_the_binlog_begins_an_epoch(

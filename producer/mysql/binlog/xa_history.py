@@ -127,15 +127,20 @@ class BinlogHistory:
                 raise TransactionPurgedError(f"the server no longer has the transaction {gtid}")
         return executed
 
-    def end_of(self, gtid: str) -> TransactionCommit | None:
-        """Return the end of a transaction; None if no binlog file of the server has it any more."""
+    def end_of(self, gtid: str, *, server: str) -> TransactionCommit | None:
+        """Return the end of a transaction; None if no binlog file of the server has it any more.
+
+        Another server than ``server`` has it at another place: raises SourceUnavailableError if that one is reached.
+        """
         with closing(connect(self._settings)) as session:
             executed = GtidSet.parse(executed_gtids(session))
             if not executed.has(gtid) or GtidSet.parse(purged_gtids(session)).has(gtid):
                 return None
-        with _SecondStream(
+        stream = _SecondStream(
             self._settings, start=executed.without(gtid), server_id=self._server_id, captures=self._captures
-        ) as stream:
+        )
+        stream.open(expected_server=server)
+        with closing(stream):
             while True:
                 for event in stream.poll(_WAIT_S):
                     if isinstance(event, TransactionCommit) or (
