@@ -16,6 +16,7 @@ _RAISED: Final = "USER_RAISED_EXCEPTION"
 _NAMES_ONLY: Final = ("org.apache.spark.sql.AnalysisException", "org.apache.kafka.common.KafkaException")
 """Classes whose messages quote names and settings, but no rows."""
 _PARSING: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
+_SPARK: Final = "org.apache.spark.SparkException"
 _SHOWN: Final = 300
 
 
@@ -73,6 +74,13 @@ def session_is_lost(error: BaseException) -> bool:
     except (Py4JError, OSError):  # there is no Java process any more
         return True
     return any(each.condition == "SPARK_JOB_CANCELLED" for each in java_errors(error))
+
+
+def ends_executors(error: BaseException) -> bool:
+    """Return whether tasks ran out of memory, or ended without an exception of their own: their executors were lost."""
+    found = list(java_errors(error))
+    out_of_memory = any(each.is_any("java.lang.VirtualMachineError") for each in found)
+    return out_of_memory or bool(found and found[-1].classes[0] == _SPARK and not found[-1].condition)
 
 
 def summary(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from tailrace.spark_consumer.errors import (
     NewTopicError,
     SinkError,
 )
-from tailrace.spark_consumer.java_errors import JavaError, java_errors, summary
+from tailrace.spark_consumer.java_errors import JavaError, ends_executors, java_errors, summary
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 from tailrace.spark_consumer.source.topic_ends import beginning_offsets, end_offsets
 from tailrace.spark_consumer.tables.bad_record import bad_record
@@ -134,6 +134,13 @@ def _bad(record: BadRecord) -> BadRecordError:
 
 def unknown_reason(topic: str, error: BaseException) -> SinkError:
     """Return the error for one that is not known: it says what the error is, and the log has its text."""
+    if ends_executors(error):
+        return SinkError(
+            f"the records of topic {topic} cannot be applied: {summary(error)}: tasks ran out of memory, or lost their "
+            "executors",
+            hint="give executors more memory (spark.executor.memory), or leave out the column that needs it with a "
+            "transform; the log above has the complete error",
+        )
     return SinkError(
         f"the records of topic {topic} cannot be applied: {summary(error)}",
         hint="read the log above for the complete error, and remove its cause",

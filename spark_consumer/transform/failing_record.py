@@ -1,6 +1,7 @@
 """Names the record for which an expression of a transform fails: Spark's error has the values, but not the record.
 
-Nothing is done before something fails. Then the records are transformed again, half by half, until one is left.
+Nothing is done before something fails, nor if tasks run out of memory or lose their executors. Otherwise the records
+are transformed again, half by half, until one is left.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pyspark.sql import functions as fn
 from tailrace.runtime.errors import TailraceError
 from tailrace.spark_consumer.errors import BadRecord, TransformError, concerns_all_tables
 from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.java_errors import summary
+from tailrace.spark_consumer.java_errors import ends_executors, summary
 from tailrace.spark_consumer.spark_line import silence_contexts
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def failures_named(records: DataFrame, transform: TableTransform, images: Images
     except TailraceError:
         raise
     except (PySparkException, Py4JJavaError) as error:
-        found = None if concerns_all_tables(error) else failing_record(records, transform, images)
+        # The search would end the executors of its tasks too, at each of its steps.
+        searched = not (concerns_all_tables(error) or ends_executors(error))
+        found = failing_record(records, transform, images) if searched else None
         if found is None:
             raise
         raise found from error

@@ -14,7 +14,7 @@ from pyspark.util import InheritableThread
 
 from tailrace.runtime.errors import KafkaUnavailableError
 from tailrace.spark_consumer.errors import SinkError, as_tailrace_error, concerns_all_tables, is_unreachable
-from tailrace.spark_consumer.java_errors import summary
+from tailrace.spark_consumer.java_errors import ends_executors, summary
 from tailrace.spark_consumer.sink.base import Sink, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.tables.bad_record import bad_record
@@ -120,6 +120,15 @@ def test_the_error_of_a_query_says_who_did_not_answer(spark: SparkSession) -> No
     errors = jvm.org.apache.spark.sql.errors.QueryExecutionErrors
     other = as_tailrace_error(failed(jvm, errors.concurrentStreamLogUpdate(1)))
     assert "another query writes to its checkpoint" in other.message
+
+
+def test_errors_that_end_executors_are_recognized(spark: SparkSession) -> None:
+    """Of those, no record is searched: each step of the search would end executors too."""
+    lost = thrown(spark, "org.apache.spark.SparkException", "Job aborted: ExecutorLostFailure")
+    for error in (lost, thrown(spark, "java.lang.OutOfMemoryError", "Java heap space")):
+        assert ends_executors(error)
+        assert "spark.executor.memory" in unknown_reason("p.d.t", error).hint
+    assert not ends_executors(cast_failure(spark, WORDS))
 
 
 def test_only_kafka_denies_access(spark: SparkSession) -> None:
