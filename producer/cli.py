@@ -1,4 +1,4 @@
-"""The producer's commands: ``produce``, ``config``, ``check``, ``takeover`` and ``debug``."""
+"""The producer's commands: ``produce``, ``config``, ``check`` and ``takeover``."""
 
 from __future__ import annotations
 
@@ -37,10 +37,6 @@ def register(app: typer.Typer) -> None:
     app.command("config")(show_config)
     app.command("check")(check)
     app.command("takeover")(takeover)
-    debugging = typer.Typer(no_args_is_help=True, help="Print internals of the producer.")
-    debugging.callback()(lambda: None)  # keeps the name of its only command
-    debugging.command("codec")(debug_codec)
-    app.add_typer(debugging, name="debug")
 
 
 def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
@@ -104,19 +100,6 @@ def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = F
         if validation.problems:
             raise PrerequisiteError(validation.problems)
         sys.stdout.write(f"ready to capture {len(validation.tables)} table(s)\n")
-
-
-def debug_codec(
-    table: Annotated[str, typer.Option("--table", metavar="DB.TABLE", help="A table of the source.")],
-    config: ConfigFile = None,
-    settings: Settings = None,
-    debug: Debug = False,
-) -> None:
-    """Print the functions that are generated for a table."""
-    with _configured(config, settings, debug) as loaded:
-        from tailrace.producer.app.debug import codec_source  # noqa: PLC0415
-
-        sys.stdout.write(codec_source(loaded, table))
 
 
 def takeover(

@@ -1,1 +1,1 @@
-"""The optional compiled extension, which encodes rows as the generated codecs do, and whether it is used."""
+"""The optional compiled extension, which encodes rows as the loop of Python does, and whether it is used."""

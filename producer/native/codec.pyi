@@ -15,12 +15,19 @@ NewKeyChange = Callable[
 """``(rows, keys, envelope, row, (event, offsets of both images and of their end)) -> the record``."""
 
 class Column(Protocol):
-    """How the values of one column are written. A value that is declined gets ``call``, or its row is declined."""
+    """How the values of one column are written: see ``PlanColumn``.
+
+    A value that is declined gets ``call``, unless ``may_replace``; then its row is declined.
+    """
 
     @property
-    def kind(self) -> str: ...
+    def fast(self) -> Any: ...
     @property
     def nullable(self) -> bool: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def prefix(self) -> int: ...
     @property
     def avro(self) -> bool: ...
     @property
@@ -30,29 +37,27 @@ class Column(Protocol):
     @property
     def null(self) -> bytes: ...
     @property
+    def call(self) -> Callable[[bytes], bytes] | None: ...
+    @property
+    def may_replace(self) -> bool: ...
+    @property
     def zero(self) -> bytes | None: ...
     @property
-    def unit(self) -> int: ...
-    @property
-    def adjust(self) -> int: ...
-    @property
-    def exact(self) -> bool: ...
-    @property
-    def scale(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def prefix(self) -> int: ...
-    @property
-    def signed(self) -> bool: ...
-    @property
-    def whole_digits(self) -> int: ...
-    @property
-    def least(self) -> int: ...
-    @property
     def labels(self) -> tuple[bytes, ...]: ...
+
+class Plan(Protocol):
+    """The columns of a row in the order they are read, those of the key, and what surrounds them: see ``RowPlan``."""
+
     @property
-    def call(self) -> Callable[[bytes], str] | None: ...
+    def columns(self) -> Sequence[Column]: ...
+    @property
+    def key(self) -> Sequence[tuple[bytes, int, Callable[[bytes], bytes] | None, bytes]]: ...
+    @property
+    def row_end(self) -> bytes: ...
+    @property
+    def key_start(self) -> bytes: ...
+    @property
+    def key_end(self) -> bytes: ...
 
 @final
 class Records(Sequence[tuple[bytes, bytes | None]]):
@@ -182,29 +187,14 @@ class PacketParser:
         """
 
 class Rows:
-    """The columns of a row in the order they are read, those of the key, and what surrounds them."""
+    """The buffers of a row."""
 
-    def __init__(
-        self,
-        columns: Sequence[Column],
-        key: Sequence[tuple[bytes, int]],
-        key_start: bytes,
-        key_end: bytes,
-        row_end: bytes,
-    ) -> None: ...
+    def __init__(self, plan: Plan) -> None: ...
 
 class PacketEncoder:
-    """Encodes row packets of the text protocol."""
+    """Encodes row packets of the text protocol; ``prefix`` precedes each row."""
 
-    def __init__(
-        self,
-        columns: Sequence[Column],
-        key: Sequence[tuple[bytes, int]],
-        key_start: bytes,
-        key_end: bytes,
-        row_end: bytes,
-        prefix: bytes,
-    ) -> None: ...
+    def __init__(self, plan: Plan, prefix: bytes) -> None: ...
     def encode(
         self,
         data: bytes | bytearray | memoryview,

@@ -232,7 +232,8 @@ cdef class ImageEncoder:
             at = rows.read_image(data, at, end)
             if not at:
                 return -1
-            rows.write_key()
+            if rows.write_key(data) != DONE:
+                return -1
             if keys is not None:
                 raw = self._raw_key(data)
                 if raw is None:
@@ -249,7 +250,8 @@ cdef class ImageEncoder:
                 at = rows.read_image(data, at, end)
                 if not at:
                     return -1
-                rows.write_key()
+                if rows.write_key(data) != DONE:
+                    return -1
                 if keys is not None:
                     raw = self._raw_key(data)
                     if raw is None:

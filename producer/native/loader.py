@@ -1,4 +1,4 @@
-"""Whether the compiled extension is used. Without it the same bytes are written, by generated Python alone."""
+"""Whether the compiled extension is used. Without it Python alone writes the same bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 SWITCH: Final = "TAILRACE_NATIVE"
 """The environment variable that switches the extension off with ``0``."""
-_INTERFACE: Final = 13
+_INTERFACE: Final = 14
 
 
 def unused_because() -> str:

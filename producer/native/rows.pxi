@@ -9,6 +9,9 @@ cdef struct KeyPart:
     const unsigned char *head
     Py_ssize_t head_size
     int column
+    PyObject *call  # makes the piece, if it is not that of the row
+    const unsigned char *null
+    Py_ssize_t null_size
 
 
 cdef class Rows:
@@ -16,7 +19,7 @@ cdef class Rows:
 
     cdef Column *columns
     cdef Span *pieces
-    cdef Span *values  # of a row image, by offset; before 0 for NULL
+    cdef Span *values  # by offset, after their length; before 0 for NULL
     cdef KeyPart *parts
     cdef int count
     cdef int part_count
@@ -28,10 +31,11 @@ cdef class Rows:
     cdef bytes key_end
     cdef list _kept  # what the structs point to
 
-    def __cinit__(self, columns, key, bytes key_start, bytes key_end, bytes row_end):
+    def __cinit__(self, plan):
         cdef int i
-        self._kept = [columns, key]
-        self.row_end, self.key_start, self.key_end = row_end, key_start, key_end
+        columns, key = plan.columns, plan.key
+        self._kept = [plan]
+        self.row_end, self.key_start, self.key_end = plan.row_end, plan.key_start, plan.key_end
         self.count, self.part_count = len(columns), len(key)
         self.columns = <Column *> PyMem_Calloc(self.count + 1, sizeof(Column))
         self.pieces = <Span *> PyMem_Calloc(self.count + 1, sizeof(Span))
@@ -42,11 +46,14 @@ cdef class Rows:
         for i in range(self.count):
             self._set_column(&self.columns[i], columns[i])
         for i in range(self.part_count):
-            head, column = key[i]
+            head, column, piece, null = key[i]
             if not 0 <= column < self.count:
                 raise ValueError("a key column that is not there")
             self.parts[i].head, self.parts[i].head_size = self._bytes(head), len(head)
             self.parts[i].column = column
+            if piece is not None:
+                self.parts[i].call = <PyObject *> piece
+                self.parts[i].null, self.parts[i].null_size = self._bytes(null), len(null)
 
     def __dealloc__(self):
         PyMem_Free(self.columns)
@@ -62,21 +69,20 @@ cdef class Rows:
         return <const unsigned char *> PyBytes_AS_STRING(data)
 
     cdef int _set_column(self, Column *column, given) except -1:
-        column.kind = _KINDS[given.kind]
+        fast = given.fast
+        column.kind = _KINDS[fast.kind]
         column.nullable, column.avro = given.nullable, given.avro
         column.head, column.head_size = self._bytes(given.head), len(given.head)
         column.tag, column.tag_size = self._bytes(given.tag), len(given.tag)
         column.null, column.null_size = self._bytes(given.null), len(given.null)
         if given.zero is not None:
             column.zero, column.zero_size = self._bytes(given.zero), len(given.zero)
-        column.unit, column.adjust = given.unit, given.adjust
-        column.exact, column.scale = given.exact, given.scale
-        column.width, column.prefix, column.signed = given.width, given.prefix, given.signed
-        column.whole_digits, column.least = given.whole_digits, given.least
-        self._kept.append(given.labels)
+        column.unit, column.adjust = fast.unit, fast.adjust
+        column.exact, column.scale = fast.exact, fast.scale
+        column.width, column.prefix, column.signed = given.width, given.prefix, fast.signed
+        column.whole_digits, column.least = fast.whole_digits, fast.least
         column.labels = <PyObject *> given.labels
-        if given.call is not None:
-            self._kept.append(given.call)
+        if given.call is not None and not given.may_replace:
             column.call = <PyObject *> given.call
         return 0
 
@@ -88,7 +94,7 @@ cdef class Rows:
             done = value_of_result_set(&self.row, column, data, size)
         if done != DONE:
             self.row.size = start
-            done = put_call(&self.row, column, data, size)
+            done = put_call(&self.row, column.call, data, size)
         return done
 
     cdef int read_packet(self, const unsigned char *data, Py_ssize_t size) except -1:
@@ -106,6 +112,7 @@ cdef class Rows:
                 if length == 251:
                     if not column.nullable:
                         return DECLINED
+                    self.values[i].start = -1
                     reserve(&self.row, column.head_size + column.null_size)
                     put(&self.row, column.head, column.head_size)
                     self.pieces[i].start = self.row.size
@@ -123,6 +130,7 @@ cdef class Rows:
                 at += width
             if length > size - at:
                 return DECLINED
+            self.values[i].start, self.values[i].end = at, at + length
             reserve(&self.row, column.head_size + column.tag_size + column.zero_size + 6 * length + 64)
             put(&self.row, column.head, column.head_size)
             self.pieces[i].start = self.row.size
@@ -169,7 +177,7 @@ cdef class Rows:
                     size += <Py_ssize_t> data[at + k] << 8 * k
             if size > end - at:
                 return 0
-            self.values[i].start, self.values[i].end = at, at + size
+            self.values[i].start, self.values[i].end = at + column.prefix, at + size
             if column.kind == SKIP:
                 at += size
                 continue
@@ -189,7 +197,7 @@ cdef class Rows:
                 done = value_of_image(&self.row, column, data + at + column.prefix, size - column.prefix)
             if done != DONE:
                 self.row.size = start
-                done = put_call(&self.row, column, data + at, size)
+                done = put_call(&self.row, column.call, data + at + column.prefix, size - column.prefix)
                 if done != DONE:
                     return 0
             self.pieces[i].end = self.row.size
@@ -223,26 +231,37 @@ cdef class Rows:
                     size += <Py_ssize_t> data[at + k] << 8 * k
             if size > end - at:
                 return 0
-            self.values[i].start, self.values[i].end = at, at + size
+            self.values[i].start, self.values[i].end = at + column.prefix, at + size
             at += size
         return at
 
-    cdef int write_key(self) except -1:
-        """Write the key of the row that was read last."""
+    cdef int write_key(self, const unsigned char *data) except -1:
+        """Write the key of the row that was read last, from these bytes: DONE or DECLINED."""
         cdef int i
         cdef Py_ssize_t size
         cdef Span *piece
+        cdef Span *value
+        cdef KeyPart *part
         self.key.size = 0
         reserve(&self.key, PyBytes_GET_SIZE(self.key_start) + PyBytes_GET_SIZE(self.key_end))
         put_object(&self.key, self.key_start)
         for i in range(self.part_count):
-            piece = &self.pieces[self.parts[i].column]
-            size = piece.end - piece.start
-            reserve(&self.key, self.parts[i].head_size + size + PyBytes_GET_SIZE(self.key_end))
-            put(&self.key, self.parts[i].head, self.parts[i].head_size)
-            put(&self.key, self.row.data + piece.start, size)
+            part = &self.parts[i]
+            piece = &self.pieces[part.column]
+            size = part.null_size if part.call != NULL else piece.end - piece.start
+            reserve(&self.key, part.head_size + size + PyBytes_GET_SIZE(self.key_end))
+            put(&self.key, part.head, part.head_size)
+            if part.call == NULL:
+                put(&self.key, self.row.data + piece.start, size)
+                continue
+            value = &self.values[part.column]
+            if value.start < 0:
+                put(&self.key, part.null, part.null_size)
+            elif put_call(&self.key, part.call, data + value.start, value.end - value.start) != DONE:
+                return DECLINED
+            reserve(&self.key, PyBytes_GET_SIZE(self.key_end))
         put_object(&self.key, self.key_end)
-        return 0
+        return DONE
 
 
 cdef inline void put_object(Output *out, bytes data) noexcept:
@@ -264,8 +283,8 @@ cdef class PacketEncoder:
     cdef bint busy
     cdef double growth  # bytes of records for each byte of packets, of the last call
 
-    def __cinit__(self, columns, key, bytes key_start, bytes key_end, bytes row_end, bytes prefix):
-        self.rows = Rows(columns, key, key_start, key_end, row_end)
+    def __cinit__(self, plan, bytes prefix):
+        self.rows = Rows(plan)
         self.prefix = prefix
 
     def encode(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end, bytes suffix, Records records):
@@ -298,9 +317,8 @@ cdef class PacketEncoder:
             rows.row.size = 0
             reserve(&rows.row, prefix_size)
             put_object(&rows.row, self.prefix)
-            if rows.read_packet(&data[at + 4], size) != DONE:
+            if rows.read_packet(&data[at + 4], size) != DONE or rows.write_key(&data[at + 4]) != DONE:
                 return at, checksum, size + 4
-            rows.write_key()
             checksum += crc32(rows.row.data + prefix_size, rows.row.size - prefix_size)
             reserve(&rows.row, PyBytes_GET_SIZE(suffix))
             put_object(&rows.row, suffix)

@@ -354,18 +354,18 @@ cdef int put_time(Output *out, const Column *column, int64_t micros) noexcept:
     return put_plain(out, column, digits, text.size)
 
 
-cdef int put_call(Output *out, const Column *column, const unsigned char *data, Py_ssize_t size) except -1:
-    """Append what the column's Python function makes of the bytes; DECLINED if it raises."""
+cdef int put_call(Output *out, PyObject *call, const unsigned char *data, Py_ssize_t size) except -1:
+    """Append what a column's Python function makes of the bytes; DECLINED if it raises."""
     cdef object piece
-    if column.call == NULL:
+    if call == NULL:
         return DECLINED
     try:
-        piece = (<object> column.call)(PyBytes_FromStringAndSize(<const char *> data, size))
+        piece = (<object> call)(PyBytes_FromStringAndSize(<const char *> data, size))
     except Exception:
         return DECLINED
-    if not isinstance(piece, str) or PyUnicode_KIND(piece) != PyUnicode_1BYTE_KIND:
+    if type(piece) is not bytes:
         return DECLINED
-    size = PyUnicode_GET_LENGTH(piece)
+    size = PyBytes_GET_SIZE(piece)
     reserve(out, size)
-    put(out, <const unsigned char *> PyUnicode_DATA(piece), size)
+    put(out, <const unsigned char *> PyBytes_AS_STRING(piece), size)
     return DONE

@@ -6,17 +6,15 @@ nullable TIMESTAMP.
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from dataclasses import replace
 from typing import Any
 
 from tailrace.producer.model.table import Column
 from tailrace.producer.model.value_options import ValueOptions
-from tailrace.producer.mysql.types.base import NULL, ExpressionKind, RawBytes
+from tailrace.producer.mysql.types.base import ValueKind
 from tailrace.producer.mysql.types.registry import column_type, connect_field, family_of
 from tailrace.producer.mysql.types.text import TextType
-from tailrace.producer.serialization.codegen import CodeBuilder
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectField
 
@@ -37,11 +35,9 @@ def connect_default(column: Column, options: ValueOptions) -> Any:
     family = column_type(column, options)
     if family.connect().type in {"struct", "array"}:
         return None
-    builder = CodeBuilder()
-    value = family.from_result_set(RawBytes(builder.bind, "0", "len(B)"))
-    decode = builder.compile("default", "B, S", [f"return {value.expr}"])
+    kind, decode, _ = family.from_text()
     try:
-        return _plain(decode(data, str(data, "latin-1")), value.kind, column)
+        return _plain(decode(data), kind, column)
     except (ValueError, LookupError, SchemaError) as error:
         raise SchemaError(
             f"the default of column {column.name} cannot be read",
@@ -66,18 +62,14 @@ def _stored(column: Column) -> bytes | None:
     return family.default_bytes(column, text)
 
 
-def _plain(found: Any, kind: ExpressionKind, column: Column) -> Any:
+def _plain(found: Any, kind: ValueKind, column: Column) -> Any:
     """Return a decoded value as parsed JSON."""
-    if kind in {ExpressionKind.FLOAT32, ExpressionKind.FLOAT64}:
-        return float(found)
-    if kind is ExpressionKind.BYTES:
-        return b64encode(found).decode()
-    if kind is ExpressionKind.TEXT:
-        return str(found).encode("latin-1").decode()
-    if found == NULL and kind in {ExpressionKind.INT, ExpressionKind.JSON}:
+    if found is None:
         return None
-    if kind is ExpressionKind.PLAIN:
-        return json.loads(f'"{found}"'.encode("latin-1"))
-    if kind is ExpressionKind.JSON:
-        return json.loads(found.encode("latin-1"))
+    if kind in {ValueKind.FLOAT32, ValueKind.FLOAT64, ValueKind.BOOLEAN}:
+        return found
+    if kind is ValueKind.BYTES:
+        return b64encode(found).decode()
+    if kind in {ValueKind.PLAIN, ValueKind.TEXT}:
+        return found.decode()
     return family_of(column.data_type).default_integer(column, int(found))

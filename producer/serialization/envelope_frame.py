@@ -1,7 +1,7 @@
 """The part of an envelope that surrounds the rows, as JSON or Avro.
 
 A frame gets the JSON of ``SnapshotEnvelope`` or ``EventEnvelope`` once per block or rows event. What surrounds each row
-is constant, and the generated encoders contain it.
+is constant.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import orjson
 from tailrace.producer.model.codec import EventEnvelope, InsertTransactionBlock
 from tailrace.producer.mysql.types.text import json_string
 from tailrace.producer.serialization.avro_encoding import json_encoder, union, zigzag
-from tailrace.producer.serialization.codegen import BytesExpression, CodeBuilder
 from tailrace.producer.serialization.envelope.schemas import SOURCE_SCHEMA, schema_json
 from tailrace.producer.serialization.envelope.transaction import transaction_block
 from tailrace.schemas.connect import ConnectField, ConnectSchema
@@ -67,14 +66,8 @@ class EnvelopeFrame(Protocol):
     def event_template(self, source: Constants, op: Op) -> EventTemplate:
         """Return what ``event`` returns, as a template of all events."""
 
-    def event_lines(self, builder: CodeBuilder, op: Op) -> list[str]:
-        """Return source that sets ``head``, ``tail`` and ``row`` from ``envelope``, as ``event`` does."""
-
     def row_number(self, row: int) -> bytes:
         """Return the encoded row number."""
-
-    def append_row_number(self, expression: BytesExpression, builder: CodeBuilder) -> BytesExpression:
-        """Append the encoded value of ``row`` to generated source."""
 
     def snapshot(self, suffix: bytes) -> bytes:
         """Return what follows a snapshot row."""
@@ -121,18 +114,9 @@ class JsonFrame:
         after += [Piece(variable, b',"%b":' % name.encode()) for name, variable in _PROCESSED.items()]
         return EventTemplate(before, [*after, Piece("", b"}" + self._suffix)])
 
-    def event_lines(self, builder: CodeBuilder, op: Op) -> list[str]:
-        """See ``EnvelopeFrame``."""
-        tail = BytesExpression(builder).value("before_op").constant(op.encode()).value("after_op")
-        return ["head, before_op, after_op, row = envelope", f"tail = {tail.constant(self._suffix)}"]
-
     def row_number(self, row: int) -> bytes:
         """See ``EnvelopeFrame``."""
         return b"%d" % row
-
-    def append_row_number(self, expression: BytesExpression, builder: CodeBuilder) -> BytesExpression:  # noqa: ARG002
-        """See ``EnvelopeFrame``."""
-        return expression.value("row", "%d")
 
     def snapshot(self, suffix: bytes) -> bytes:
         """See ``EnvelopeFrame``."""
@@ -189,9 +173,9 @@ class AvroFrame:
         def members(chosen: Sequence[ConnectField]) -> list[Piece]:
             pieces = []
             for field in chosen:
-                present, absent = (text.encode("latin-1") for text in union(field.schema))
+                present, absent = union(field.schema)
                 if field.name in source:
-                    encoded = json_encoder(field.schema)(source[field.name]).encode("latin-1")
+                    encoded = json_encoder(field.schema)(source[field.name])
                     pieces.append(Piece("", encoded))
                 else:
                     pieces.append(Piece(field.name, present, absent))
@@ -199,26 +183,17 @@ class AvroFrame:
 
         fields = self._source_fields
         row_at = [field.name for field in fields].index("row")
-        after = [*members(fields[row_at + 1 :]), Piece("", self._transaction(None).encode("latin-1"))]
+        after = [*members(fields[row_at + 1 :]), Piece("", self._transaction(None))]
         for field in self._fields_after_transaction:
             if field.name == "op":
-                after.append(Piece("", json_encoder(field.schema)(op.value).encode("latin-1")))
+                after.append(Piece("", json_encoder(field.schema)(op.value)))
             else:
-                after.append(Piece(_PROCESSED[field.name], union(field.schema)[0].encode("latin-1")))
+                after.append(Piece(_PROCESSED[field.name], union(field.schema)[0]))
         return EventTemplate(members(fields[:row_at]), after)
-
-    def event_lines(self, builder: CodeBuilder, op: Op) -> list[str]:
-        """See ``EnvelopeFrame``."""
-        encode, code = builder.bind("event", self.event), builder.bind("op", op)
-        return [f"head, tail = {encode}(envelope, {code})", "row = envelope.first_row"]
 
     def row_number(self, row: int) -> bytes:
         """See ``EnvelopeFrame``."""
-        return zigzag(row).encode("latin-1")
-
-    def append_row_number(self, expression: BytesExpression, builder: CodeBuilder) -> BytesExpression:
-        """See ``EnvelopeFrame``."""
-        return expression.value(f"{builder.bind('zigzag', zigzag)}(row).encode('latin-1')")
+        return zigzag(row)
 
     def snapshot(self, suffix: bytes) -> bytes:
         """See ``EnvelopeFrame``."""
@@ -233,7 +208,7 @@ class AvroFrame:
 
         def insert(value: bytes, total_order: int, collection_order: int) -> bytes:
             block = {"id": gtid, "total_order": total_order, "data_collection_order": collection_order}
-            return b"%b%b%b" % (value[:-start], self._transaction(block).encode("latin-1"), value[-stop:])
+            return b"%b%b%b" % (value[:-start], self._transaction(block), value[-stop:])
 
         return insert
 
@@ -244,13 +219,13 @@ class AvroFrame:
 
     def _encoded(self, envelope: dict[str, Any]) -> tuple[bytes, bytes]:
         source = envelope["source"]
-        head = "".join([encode(source[name]) for name, encode in self._source_before_row])
-        tail = "".join([encode(source[name]) for name, encode in self._source_after_row])
+        head = b"".join([encode(source[name]) for name, encode in self._source_before_row])
+        tail = b"".join([encode(source[name]) for name, encode in self._source_after_row])
         tail += self._transaction(envelope["transaction"]) + self._encoded_after_transaction(envelope)
-        return head.encode("latin-1"), tail.encode("latin-1")
+        return head, tail
 
-    def _encoded_after_transaction(self, envelope: dict[str, Any]) -> str:
-        return "".join([encode(envelope[name]) for name, encode in self._after_transaction])
+    def _encoded_after_transaction(self, envelope: dict[str, Any]) -> bytes:
+        return b"".join([encode(envelope[name]) for name, encode in self._after_transaction])
 
 
 def confluent_header(schema_id: int) -> bytes:

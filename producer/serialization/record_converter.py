@@ -37,7 +37,7 @@ class RecordConverter:
             before, after = schema_envelope(schema)
             return lambda struct: b"%b%b%b" % (before, to_json(struct), after)
         header, encode = confluent_header(self._ids.schema_id(side, topic, schema)), json_encoder(schema)
-        return lambda struct: header + encode(struct).encode("latin-1")
+        return lambda struct: header + encode(struct)
 
 
 class TopicConverter:

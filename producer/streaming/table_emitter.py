@@ -27,15 +27,15 @@ def new_table_emitter(
     ``headers`` are those that all its records share. ``skipped`` are operations that are not written. The encoders are
     made for the first event of their operation.
     """
-    encoders = captured.codec.native_events
-    if encoders is None or len(headers) > _MAX_HEADERS:
+    loops = captured.codec.native
+    if loops is None or len(headers) > _MAX_HEADERS:
         return None
     from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
 
     constants = captured.source.constants
 
     def prepare(op: int) -> tuple[ImageEncoder, Template, Template] | None:
-        encoder = None if OPS[op] in skipped else encoders.encoder(OPS[op])
-        return None if encoder is None else (encoder, *encoders.template(constants, OPS[op]))
+        encoder = None if OPS[op] in skipped else loops.images(OPS[op])
+        return None if encoder is None else (encoder, *loops.template(constants, OPS[op]))
 
     return codec.TableEmitter(captured.topic, headers, EVENT_HEADER, epoch, prepare)

@@ -26,8 +26,6 @@ OPS: Final = (SELECT, "inserts", "updates", "deletes")
 _CODES: Final = {"inserts": Op.CREATE, "updates": Op.UPDATE, "deletes": Op.DELETE}
 _ID: Final = Column("id", "int", nullable=False)
 _END: Final = Sample(b"\x05\0\0\x09\xfe\0\0\2\0", (0, 4))
-_FORMS: Final = [form for form in FORMS if (form[0] == "avro") == (form[1] == "avro")]
-"""Without those that the extension leaves to Python."""
 _ROWS: Final = 12
 _SAMPLES: Final = 60
 _LONGEST: Final = 400
@@ -46,7 +44,7 @@ class Subject:
         dropped = {column.name for column in columns if column.name not in key and choose.random() < 0.1}
         self.table = Table(TableId("d", "t"), (_ID, *columns), key)
         self.options: ValueOptions = choose.choice(MODES)
-        self.form: Form = choose.choice(_FORMS)
+        self.form: Form = choose.choice(FORMS)
         self._plain = choose.random() < 0.7
         self.codecs = BothCodecs(self.table, self.options, self.form, plain=self._plain, dropped=frozenset(dropped))
         self._visible = [i for i, column in enumerate(self.table.columns) if column.name not in dropped]
@@ -93,9 +91,9 @@ class Subject:
         return {op: self._packet_encoder() if op == SELECT else self._image_encoder(op) for op in OPS}
 
     def _packet_encoder(self) -> Compiled | None:
-        native = self.codecs.native.native
-        if native is None:
-            return None
+        loops = self.codecs.native.native
+        assert loops is not None
+        native = loops.packets
 
         def run(data: bytes, keys: bool) -> bool:
             at, declines = 0, 0
@@ -109,10 +107,10 @@ class Subject:
         return run
 
     def _image_encoder(self, op: str) -> Compiled | None:
-        options, code, events = self.codecs.options, _CODES[op], self.codecs.native.native_events
-        assert events is not None
+        options, code, loops = self.codecs.options, _CODES[op], self.codecs.native.native
+        assert loops is not None
         skips = options.skip_unchanged and code is Op.UPDATE
-        native = events.build(code, skips=skips, tombstones=options.tombstones and code is Op.DELETE)
+        native = loops.images(code)
         if native is None:
             return None
         frame = self.codecs.format.frame()
@@ -172,13 +170,12 @@ def _values(column: Column, options: ValueOptions) -> _Values:
     images = tuple(value for value in image_values(column, random.Random(7)) if len(value) < _LONGEST)
     table = Table(TableId("d", "t"), (_ID, replace(column, name="c")), ("id",))
     codec = TableCodec(table, "topic", CodecOptions(options))
-    packets = codec.native
-    assert codec.native_events is not None
-    inserts = codec.native_events.build(Op.CREATE, skips=False, tombstones=True)
+    assert codec.native is not None
+    packets, inserts = codec.native.packets, codec.native.images(Op.CREATE)
 
     def is_encoded(text: bytes) -> bool:
         data = packet(b"1", text)
-        return packets is not None and packets.encode(data, 0, len(data), b"}", _records())[0] == len(data)
+        return packets.encode(data, 0, len(data), b"}", _records())[0] == len(data)
 
     def is_image_encoded(image: bytes) -> bool:
         data = b"\0\1\0\0\0" + image

@@ -1,4 +1,4 @@
-"""The two codecs of a table: generated Python alone, and with the compiled extension. Their outcomes are compared."""
+"""The two codecs of a table: Python alone, and with the compiled extension. Their outcomes are compared."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from tailrace.producer.model.table import Column, Table
 from tailrace.producer.model.value_options import Converter, ValueOptions
-from tailrace.producer.mysql.types.base import FixedWidth
 from tailrace.producer.mysql.types.registry import column_type, connect_field
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.record_format import RecordFormat
@@ -180,20 +179,19 @@ def packet(*values: bytes | None) -> bytes:
 
 def image_values(column: Column, pick: random.Random) -> Iterator[bytes]:
     """Yield images of a value: random bytes, extremes, and plausible dates and times."""
-    layout = column_type(column, value_options()).layout
-    if not isinstance(layout, FixedWidth):
+    width, prefix = column_type(column, value_options()).layout
+    if prefix:
         of_type: tuple[bytes, ...] = ()
         if column.data_type == "json":
             of_type = (b"", *(binary_json(random_document(pick)) for _ in range(6)))
         elif column.data_type in {"geometry", "point", "vector"}:
             of_type = next(values for each, values in COLUMNS if each.data_type == column.data_type)
         for body in of_type:
-            yield len(body).to_bytes(layout.width, "little") + body
+            yield len(body).to_bytes(prefix, "little") + body
         for text in (b"", b"abc", b'a"\\\n\x01', "é😀".encode(), pick.randbytes(20), b"x" * 200, bytes(3)):
-            yield len(text).to_bytes(layout.width, "little") + text
-        yield b"\xff" * layout.width + b"short"
+            yield len(text).to_bytes(prefix, "little") + text
+        yield b"\xff" * prefix + b"short"
         return
-    width = struct.calcsize("<" + "".join(layout.codes))
     yield from (bytes(width), b"\xff" * width, b"\1" + bytes(width - 1), b"\x80" + bytes(width - 1), b"\x7f" * width)
     fraction = FRACTION_BYTES[column.fsp]
     for _ in range(8):

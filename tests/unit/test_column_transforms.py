@@ -95,9 +95,9 @@ def test_hashes_equal_those_of_debezium(algorithm: str, plain: bool, text: str, 
     """Known digests with the salt ``salt``, truncated to the length of the column."""
     change = Hash(algorithm, b"salt", plain=plain)
 
-    assert hasher(change, None)(text) == digest
-    assert hasher(change, 0)(text) == digest
-    assert hasher(change, 12)(text) == digest[:12]
+    assert hasher(change, None)(text.encode()).decode() == digest
+    assert hasher(change, 0)(text.encode()).decode() == digest
+    assert hasher(change, 12)(text.encode()).decode() == digest[:12]
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_hashes_equal_those_of_debezium(algorithm: str, plain: bool, text: str, 
 )
 def test_java_serialization_of_text(text: str, data: str) -> None:
     """Modified UTF-8: two bytes for NUL, surrogate pairs for characters above 16 bits."""
-    assert java_serialized(text.encode().decode("latin-1")).hex() == data.replace(" ", "")
+    assert java_serialized(text.encode()).hex() == data.replace(" ", "")
 
 
 def test_java_serialization_of_long_text() -> None:
     """A length above 65535 has eight bytes."""
-    assert java_serialized("x" * 65535)[4:7] == b"t\xff\xff"
-    assert java_serialized("x" * 65536)[4:13] == b"|" + (65536).to_bytes(8, "big")
+    assert java_serialized(b"x" * 65535)[4:7] == b"t\xff\xff"
+    assert java_serialized(b"x" * 65536)[4:13] == b"|" + (65536).to_bytes(8, "big")
 
 
 def test_transforms_of_values_and_null() -> None:
@@ -133,9 +133,9 @@ def test_transforms_of_values_and_null() -> None:
         ({"id": 2}, {"id": 2, "mail": "***", "note": "***", "age": None}),
     ]
     digest = hasher(Hash("sha256", SALT.encode(), plain=True), None)
-    of_note = digest(("né" * 9).encode().decode("latin-1"))
-    assert hashed[0][1] == {"id": 1, "mail": digest("ann@x.org")[:20], "note": of_note, "age": 7}
-    assert hashed[1][1] == {"id": 2, "mail": digest("bob")[:20], "note": None, "age": None}
+    of_note, ann, bob = (digest(text.encode()).decode() for text in ("né" * 9, "ann@x.org", "bob"))
+    assert hashed[0][1] == {"id": 1, "mail": ann[:20], "note": of_note, "age": 7}
+    assert hashed[1][1] == {"id": 2, "mail": bob[:20], "note": None, "age": None}
     assert cut == [
         ({"id": 1}, {"id": 1, "mail": "ann", "note": "nén", "age": 7}),
         ({"id": 2}, {"id": 2, "mail": "bob", "note": None, "age": None}),
@@ -274,7 +274,7 @@ def test_transforms_with_other_converters(key: Converter, value: Converter) -> N
 
 
 def test_table_without_matching_rule_has_no_projection() -> None:
-    """Its generated code does not depend on rules for other tables."""
+    """Its plan does not depend on rules for other tables."""
     found = configured({"column.exclude.list": "shop.other.*", "column.mask.with.2.chars": ".*secret"})
 
     assert found.project(TABLE.id, TABLE.columns, TABLE.key) is None

@@ -102,7 +102,7 @@ SOURCE_MODULES = {
 """What may know that the source is MySQL, besides ``producer/mysql``, and why. All else uses ``model/protocols.py``."""
 
 TYPE_MODULES = "producer/serialization/"
-"""The codec is generated from the type families of the source: it may import ``producer/mysql/types``, and no more."""
+"""The codec calls the functions of the type families: it may import ``producer/mysql/types``, and no more."""
 
 DRIVERS = {"pymysql", "pymysqlreplication"}
 

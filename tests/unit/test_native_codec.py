@@ -1,10 +1,10 @@
-"""The compiled extension against generated Python: equal records or the same error, for any types, modes and bytes."""
+"""The compiled extension against the loop of Python: equal records or errors, for any types, modes and bytes."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 from unittest import mock
 
 import pytest
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
+from tailrace.producer.mysql.types.base import Fast
 from tailrace.producer.native import loader
-from tailrace.producer.serialization.native_columns import NativeColumn
+from tailrace.producer.serialization.row_plan import PlanColumn, RowPlan
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.support.both_codecs import BothCodecs, Outcome
 from tests.support.codec_matrix import COLUMNS, FORMS, MODES, Form, cell, packet
@@ -32,9 +33,6 @@ END: Final = b"\x05\0\0\x09\xfe\0\0\2\0"
 
 def _snapshot(codecs: BothCodecs, packets: bytes, *, stop: int = 0) -> Outcome:
     return codecs.snapshot(packets, len(NOISE), stop or len(packets))
-
-
-REST: Final[dict[str, Any]] = {"nullable": False, "avro": False, "head": b"", "tag": b"", "null": b""}
 
 
 def _table(columns: list[Column], key: tuple[str, ...] = ("id",)) -> Table:
@@ -104,7 +102,7 @@ def test_usual_rows_are_not_declined() -> None:
     data = packet(b"1", *(values[0] for _, values in COLUMNS)) * 2
     assert codec.native is not None
     records = module.Records()
-    assert codec.native.encode(data, 0, len(data), b"}", records)[::2] == (len(data), 0)
+    assert codec.native.packets.encode(data, 0, len(data), b"}", records)[::2] == (len(data), 0)
     assert len(records) == 2
 
 
@@ -124,24 +122,23 @@ def test_row_of_several_packets_is_equal() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        NativeColumn("decimal", width=6, whole_digits=-28, scale=40, **REST),
-        NativeColumn("decimal", width=4, whole_digits=9, scale=2, **REST),
-        NativeColumn("datetime", width=5, scale=3, **REST),
-        NativeColumn("timestamp", width=4, scale=255, **REST),
-        NativeColumn("time", width=2, **REST),
-        NativeColumn("integer", width=9, **REST),
-        NativeColumn("double", width=4, **REST),
-        NativeColumn("label", width=3, **REST),
-        NativeColumn("date", width=2, **REST),
-        NativeColumn("year", width=0, **REST),
+        PlanColumn(Fast("decimal", whole_digits=-28, scale=40), nullable=False, width=6),
+        PlanColumn(Fast("decimal", whole_digits=9, scale=2), nullable=False, width=4),
+        PlanColumn(Fast("datetime", scale=3), nullable=False, width=5),
+        PlanColumn(Fast("timestamp", scale=255), nullable=False, width=4),
+        PlanColumn(Fast("integer"), nullable=False, width=9),
+        PlanColumn(Fast("double"), nullable=False, width=4),
+        PlanColumn(Fast("label"), nullable=False, width=3),
+        PlanColumn(Fast("date"), nullable=False, width=2),
+        PlanColumn(Fast("year"), nullable=False, width=0),
     ],
-    ids=lambda column: f"{column.kind} {column.width}",
+    ids=lambda column: f"{column.fast.kind} {column.width}",
 )
-def test_a_column_of_a_wrong_width_is_refused(wrong: NativeColumn) -> None:
+def test_a_column_of_a_wrong_width_is_refused(wrong: PlanColumn) -> None:
     """Its values would be read beyond their end, and beyond that of the event."""
     from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
 
-    rows = codec.Rows([wrong], [], b"", b"", b"")
+    rows = codec.Rows(RowPlan([wrong], [], [], b"", b"", b""))
     flags = {"pairs": False, "deletes": False, "tombstones": False, "skips": False, "avro": False}
     with pytest.raises(ValueError, match="another width"):
         codec.ImageEncoder(rows, [], b"", b"", None, **flags)

@@ -1,4 +1,4 @@
-"""Rows events by the compiled extension and by generated Python: equal records or the same error, for any bytes."""
+"""Rows events by the compiled extension and by the loop of Python: equal records or the same error, for any bytes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.native import loader
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.rowkind import Op
 from tests.bench.codec_speed import EVENT
 from tests.support.binary_json import OPAQUE_VALUES, Large, binary_json, decimal
 from tests.support.both_codecs import BothCodecs, Outcome
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 NOISE: Final = b"\xff" * 5
 OPS: Final = ("inserts", "updates", "deletes")
+_CODES: Final = dict(zip(OPS, (Op.CREATE, Op.UPDATE, Op.DELETE), strict=True))
 
 
 def _check(codecs: BothCodecs, op: str, images: bytes, *, keys: bool = False) -> Outcome:
@@ -141,10 +143,11 @@ def test_json_of_any_depth_is_equal(levels: int) -> None:
 
 def _encoded_by_extension(codec: TableCodec, op: str, images: bytes, *, keys: bool = False) -> EventRows:
     """Encode an event by the extension alone."""
-    find = "tailrace.producer.serialization.row_image_decoder.RowImageDecoder.find"
-    with mock.patch(find, side_effect=AssertionError):
-        encode = getattr(codec, op)
-        rows: EventRows = encode(images, 0, len(images), EVENT, keys=keys)
+    assert codec.native is not None
+    python = "tailrace.producer.serialization.plain_codec.PlainCodec.encoder"
+    with mock.patch(python, return_value=mock.Mock(side_effect=AssertionError)):
+        encode = codec.native.encoder(_CODES[op])
+    rows: EventRows = encode(images, 0, len(images), EVENT, keys=keys)
     return rows
 
 
@@ -152,7 +155,6 @@ def _encoded_by_extension(codec: TableCodec, op: str, images: bytes, *, keys: bo
 def test_usual_json_is_not_declined(form: Form) -> None:
     """Each kind of value, so that the tests above do not compare Python with itself. Avro: ASCII only."""
     options = value_options()
-    codec = TableCodec(_JSON_TABLE, "topic", CodecOptions(options), record_format(_JSON_TABLE, options, form))
     document = {
         "a": [None, True, False, 1, -70_000, 2**40, 2**64 - 1, 1.5, -0.0, 'q"\\\n', decimal("-12.345")],
         "b": Large([{}, [], *(value for value in OPAQUE_VALUES[-7:-3])]),
@@ -160,8 +162,9 @@ def test_usual_json_is_not_declined(form: Form) -> None:
     if form == FORMS[0]:
         document["é😀"] = ["x" * 300]
     # A function of the column would encode what the extension declines.
-    call = "tailrace.producer.serialization.native_columns._ColumnPlan._image_function"
-    with mock.patch(call, return_value=None):
+    call = "tailrace.producer.serialization.row_plan.PlanColumn.call"
+    codec = TableCodec(_JSON_TABLE, "topic", CodecOptions(options), record_format(_JSON_TABLE, options, form))
+    with mock.patch(call, None):
         assert len(_encoded_by_extension(codec, "inserts", _json_image(binary_json(document))).records) == 1
 
 

@@ -1,11 +1,8 @@
 """What a column type is: one class per family of types, with everything that depends on the type.
 
 Class attributes and class methods describe the type in the catalog, in TABLE_MAP events, in keys, defaults and schema
-changes. Instances serve one column: its Connect schema, its SELECT expression, and source text that decodes a value.
-
-A family writes Python source, not values: the codec puts the expressions of all columns into one straight-line function
-per table version. Inside that function ``B`` is the buffer and ``S`` the same buffer decoded as latin-1, so that one
-character is one byte and UTF-8 passes through untouched.
+changes. Instances serve one column: its Connect schema, its SELECT expression, the functions that decode its values,
+and the facts by which the compiled extension decodes them itself.
 """
 
 from __future__ import annotations
@@ -15,86 +12,82 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from tailrace.producer.model.codec import KeyValue
 from tailrace.producer.model.source_type import SourceType, declared_type
 from tailrace.producer.model.table import Column, quote
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.conversion import Conversion
 from tailrace.schemas.connect import ConnectSchema
 
-NULL = "null"
-"""What a decoding expression yields for a value that the table stores and Debezium has no value for (zero dates)."""
-
 CACHE_ENTRIES = 65_536
 """Bound of every cache; a full cache is cleared."""
 
-Bind = Callable[[str, Any], str]
-"""Makes an object known to the generated source: ``bind(hint, object)`` returns its name there."""
 
-
-class ExpressionKind(Enum):
-    """What an expression yields, so that a writer (JSON now) knows how to print it."""
+class ValueKind(Enum):
+    """What ``Value.decode`` returns, so that a form (JSON, Avro) knows how to write it."""
 
     DIGITS = auto()
-    """str: an integer in decimal digits."""
+    """bytes: an integer in decimal digits."""
     INT = auto()
-    """int, or ``NULL``."""
+    """int."""
     FLOAT32 = auto()
     """float that holds a 32-bit value."""
     FLOAT64 = auto()
     """float."""
+    BOOLEAN = auto()
+    """bool."""
     PLAIN = auto()
-    """str that needs quotes and never an escape."""
+    """bytes of ASCII text that never needs an escape."""
     TEXT = auto()
-    """str of UTF-8 bytes that needs quotes and perhaps escapes."""
-    NON_UTF8_TEXT = auto()
-    """The same in a character set that equals UTF-8 in ASCII only; ``Expression.transcode`` converts it."""
+    """bytes of UTF-8."""
     BYTES = auto()
     """bytes."""
     JSON = auto()
-    """str: a JSON fragment with whatever quotes it needs, or ``NULL``."""
+    """bytes: a JSON value with whatever quotes it needs."""
 
 
-class Expression(NamedTuple):
-    """A decoded value as source text."""
+class Value(NamedTuple):
+    """How a value is decoded."""
 
-    expr: str
-    kind: ExpressionKind
-    transcode: Callable[[str], str] | None = None
-    """For ``NON_UTF8_TEXT``: converts the bytes of the column's character set to UTF-8, both one character per byte."""
-
-
-class RawBytes(NamedTuple):
-    """Where a value's bytes are: the variables of its bounds, or of its parts where its width is fixed."""
-
-    bind: Bind
-    start: str = ""
-    end: str = ""
-    parts: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """Return the source of the value's bytes as latin-1 text."""
-        return f"S[{self.start}:{self.end}]"
-
-    @property
-    def data(self) -> str:
-        """Return the source of the value's bytes."""
-        return f"B[{self.start}:{self.end}]"
+    kind: ValueKind
+    decode: Callable[[bytes], Any] = bytes
+    """From the bytes of a result set, or of a row image without their length. None: the table stores a value that
+    Debezium has none for (a zero date), which is written as NULL."""
+    printed: Callable[[bytes], bytes] | None = None
+    """From the same bytes to JSON, where one call is cheaper than two."""
 
 
-class FixedWidth(NamedTuple):
-    """A binlog value of fixed width: little-endian struct codes, one variable each."""
+class Fast(NamedTuple):
+    """The facts by which the compiled extension decodes a value itself; it calls ``Value.decode`` for other values."""
 
-    codes: tuple[str, ...]
+    kind: str
+    """How the bytes are read: see ``native/values.pxi``."""
+    unit: int = 0
+    """Nanoseconds of one unit of a time; 0: ISO text."""
+    adjust: int = 0
+    """What happens to years below 100: 0 nothing, 1 they are adjusted, 2 the extension leaves them to Python."""
+    exact: bool = False
+    """The extension leaves a value that the unit cuts to Python."""
+    zero: bytes | None = None
+    """A zero date as a result set has it, if it is written without being counted."""
+    scale: int = 0
+    """Digits after the point of a decimal, or of a fraction."""
+    whole_digits: int = 0
+    """Digits of a decimal before the point."""
+    signed: bool = False
+    least: int = 0
+    """The extension leaves a shorter value to Python."""
+    labels: int = 0
+    """The number of ordinals of an enumeration."""
 
 
-class LengthPrefixed(NamedTuple):
-    """A binlog value behind its length in ``width`` little-endian bytes."""
+class Layout(NamedTuple):
+    """How a value lies in a row image."""
 
     width: int
-
-
-Layout = FixedWidth | LengthPrefixed
+    """Its bytes; 0: they follow their length."""
+    prefix: int = 0
+    """Little-endian bytes of the length."""
 
 
 class KeyKind(Enum):
@@ -254,7 +247,7 @@ class ColumnType(ABC):
 
     @property
     def select(self) -> str:
-        """Return the SQL expression whose text ``from_result_set`` reads; the session is in UTC and utf8mb4."""
+        """Return the SQL expression whose text ``from_text`` reads; the session is in UTC and utf8mb4."""
         return quote(self.column.name)
 
     @property
@@ -263,16 +256,29 @@ class ColumnType(ABC):
         """Return how a value lies in a row image."""
 
     @abstractmethod
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        """Return source that decodes the text protocol's bytes."""
+    def from_text(self) -> Value:
+        """Return how the bytes of a result set are decoded."""
 
     @abstractmethod
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        """Return source that decodes a row image's bytes: bounds when prefixed, parts when fixed."""
+    def from_image(self) -> Value:
+        """Return how the bytes of a row image are decoded."""
 
     @abstractmethod
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        """Return source of the raw key value, as ``model.codec.KeyValue`` says."""
+    def raw_key(self) -> Callable[[bytes], KeyValue]:
+        """Return the function from the bytes of a row image to the raw key value."""
+
+    def fast_text(self) -> Fast | None:
+        """Return how the extension reads the bytes of a result set; None: it calls ``from_text``."""
+        return None
+
+    def fast_image(self) -> Fast | None:
+        """Return how the extension reads the bytes of a row image; None: it calls ``from_image``."""
+        return None
+
+    @property
+    def may_replace(self) -> bool:
+        """Whether a value may be replaced, and then counted, by ``conversion``."""
+        return False
 
 
 K = TypeVar("K")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode, urlsafe_b64encode
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final
 
 from tailrace.producer.model.source_type import SourceType, declared_type
 from tailrace.producer.model.table import Column
@@ -15,14 +16,20 @@ from tailrace.producer.mysql.types.base import (
     BinlogColumn,
     CatalogRow,
     ColumnType,
-    Expression,
-    ExpressionKind,
+    Fast,
     KeyKind,
-    LengthPrefixed,
-    RawBytes,
+    Layout,
+    Value,
+    ValueKind,
 )
 from tailrace.producer.mysql.types.text import prefix_width, sized_name, stored_length
 from tailrace.schemas.connect import ConnectSchema
+
+_PRINTERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "hex": lambda data: data.hex().encode(),
+    "base64": b64encode,
+    "base64-url-safe": urlsafe_b64encode,
+}
 
 
 class BinaryType(ColumnType):
@@ -59,28 +66,27 @@ class BinaryType(ColumnType):
         return ConnectSchema("bytes" if self.settings.binary_handling_mode == "bytes" else "string")
 
     @property
-    def layout(self) -> LengthPrefixed:
-        return LengthPrefixed(prefix_width(self.column.name, self.column.data_type, self.column.length))
+    def layout(self) -> Layout:
+        return Layout(0, prefix_width(self.column.name, self.column.data_type, self.column.length))
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        return self._value(raw.data, raw)
-
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        return self._value(self._whole(raw), raw)
-
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return self._whole(raw)
-
-    def _whole(self, raw: RawBytes) -> str:
-        if self.column.data_type == "binary":
-            return f"{raw.data}.ljust({self.column.length}, b'\\0')"
-        return raw.data
-
-    def _value(self, data: str, raw: RawBytes) -> Expression:
+    def from_text(self) -> Value:
         mode = self.settings.binary_handling_mode
-        if mode == "bytes":
-            return Expression(data, ExpressionKind.BYTES)
-        if mode == "hex":
-            return Expression(f"{data}.hex()", ExpressionKind.PLAIN)
-        encode = b64encode if mode == "base64" else urlsafe_b64encode
-        return Expression(f"{raw.bind('encode', encode)}({data}).decode('ascii')", ExpressionKind.PLAIN)
+        return Value(ValueKind.BYTES) if mode == "bytes" else Value(ValueKind.PLAIN, _PRINTERS[mode])
+
+    def from_image(self) -> Value:
+        value = self.from_text()
+        if self.column.data_type != "binary":
+            return value
+        length, decode = self.column.length, value.decode
+        return Value(value.kind, lambda data: decode(data.ljust(length, b"\0")))
+
+    def raw_key(self) -> Callable[[bytes], bytes]:
+        length = self.column.length if self.column.data_type == "binary" else 0
+        return lambda data: data.ljust(length, b"\0")
+
+    def fast_text(self) -> Fast:
+        return Fast(self.settings.binary_handling_mode)
+
+    def fast_image(self) -> Fast:
+        least = self.column.length if self.column.data_type == "binary" else 0
+        return Fast(self.settings.binary_handling_mode, least=least)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import ClassVar
 
 from tailrace.producer.model.table import Column
@@ -11,10 +12,10 @@ from tailrace.producer.mysql.types.base import (
     BinlogType,
     CatalogRow,
     ColumnType,
-    Expression,
-    ExpressionKind,
-    FixedWidth,
-    RawBytes,
+    Fast,
+    Layout,
+    Value,
+    ValueKind,
 )
 from tailrace.schemas.connect import ConnectSchema
 
@@ -53,19 +54,22 @@ class BitType(ColumnType):
         )
 
     @property
-    def layout(self) -> FixedWidth:
-        return FixedWidth((f"{(self.column.length + 7) // 8}s",))
+    def layout(self) -> Layout:
+        return Layout((self.column.length + 7) // 8)
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        return self._value(raw.data)
-
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        return self._value(raw.parts[0])
-
-    def _value(self, data: str) -> Expression:
+    def from_text(self) -> Value:
         if self.column.length == 1:
-            return Expression(f"('true' if {data} == b'\\1' else 'false')", ExpressionKind.JSON)
-        return Expression(f"{data}[::-1]", ExpressionKind.BYTES)
+            return Value(ValueKind.BOOLEAN, lambda data: data == b"\1")
+        return Value(ValueKind.BYTES, lambda data: data[::-1])
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return f"int.from_bytes({raw.parts[0]}, 'big')"
+    def from_image(self) -> Value:
+        return self.from_text()
+
+    def raw_key(self) -> Callable[[bytes], int]:
+        return lambda data: int.from_bytes(data, "big")
+
+    def fast_text(self) -> Fast:
+        return Fast("boolean" if self.column.length == 1 else "bits")
+
+    def fast_image(self) -> Fast:
+        return self.fast_text()

@@ -67,10 +67,11 @@ class Conversion:
         table: TableId,
         column: str,
         handling: ConversionFailureHandling,
-        failures: ConversionFailures,
+        failures: ConversionFailures | None,
         *,
         in_key: bool,
     ) -> None:
+        """``failures`` counts the values; None: another use of the column does."""
         self.in_key = in_key
         self._table = table
         self._column = column
@@ -83,7 +84,8 @@ class Conversion:
         Raises SchemaError if the producer must stop at the value.
         """
         if self._handling == "warn" and written is not None:
-            self._failures.add(self._table, self._column, inexact, written)
+            if self._failures is not None:
+                self._failures.add(self._table, self._column, inexact, written)
             return written
         hint = inexact.hint
         if written is not None:

@@ -6,14 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from tailrace.producer.model.table import Column
-from tailrace.producer.mysql.types.base import (
-    BinlogType,
-    Cache,
-    Expression,
-    FixedWidth,
-    KeyKind,
-    RawBytes,
-)
+from tailrace.producer.mysql.types.base import BinlogType, Cache, Fast, KeyKind, Layout, Value
 from tailrace.producer.mysql.types.temporal import (
     DAY_S,
     EPOCH_TEXT,
@@ -59,8 +52,8 @@ class DatetimeType(FractionalType):
         return ConnectSchema("int64", name=f"io.debezium.time.{names[self._nanos_per_unit]}", version=1)
 
     @property
-    def layout(self) -> FixedWidth:
-        return FixedWidth((f"{5 + FRACTION_BYTES[self.column.fsp]}s",))
+    def layout(self) -> Layout:
+        return Layout(5 + FRACTION_BYTES[self.column.fsp])
 
     def _assemble(self, *, cuts: bool) -> Callable[[int | None, int, int], Scalar | None]:
         """Return the function from days, seconds of the day and microseconds to the printed value.
@@ -70,7 +63,9 @@ class DatetimeType(FractionalType):
         if self._iso:
 
             def text(days: int | None, seconds: int, micros: int) -> Scalar | None:
-                return None if days is None else f'"{iso_day(days)}T{clock_text(seconds)}{iso_fraction(micros)}Z"'
+                if days is None:
+                    return None
+                return f"{iso_day(days)}T{clock_text(seconds)}{iso_fraction(micros)}Z".encode()
 
             return text
         per_second = 1_000_000_000 // self._nanos_per_unit
@@ -93,38 +88,38 @@ class DatetimeType(FractionalType):
 
         return units if cuts else whole_units
 
-    def _replaced(self, text: str) -> Scalar:
+    def _replaced(self, text: str) -> Scalar | None:
         """Return what is written for a value that has no exact form."""
         year, month, day = int(text[:4]), int(text[5:7]), int(text[8:10])
         days = day_number(year, month, day, adjust=self.settings.enable_time_adjuster)
         if days is None:
-            return self._no_day(text, '"1970-01-01T00:00:00Z"' if self._iso else 0)
-        written = self._assemble(cuts=True)(days, seconds_of_text(text[11:]), int(text[20:].ljust(6, "0")))
+            return self._no_day(text, b"1970-01-01T00:00:00Z" if self._iso else 0)
+        written = self._assemble(cuts=True)(days, seconds_of_text(text[11:].encode()), int(text[20:].ljust(6, "0")))
         if written is None:
-            return self._inexact(text, "is beyond 64 bits of nanoseconds", KEEP_FRACTION, self._null_or_stop)
+            return self._inexact(text, "is beyond 64 bits of nanoseconds", KEEP_FRACTION, None)
         if days != day_number(year, month, day, adjust=False):
             return self._inexact(text, "of a key has a year that is adjusted", KEEP_YEARS, written)
         return self._inexact(text, "of a key has digits that the mode cuts", KEEP_FRACTION, written)
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        days = Cache[str, int | None](lambda text: self._exact_day(int(text[:4]), int(text[5:7]), int(text[8:])))
-        clock = Cache[str, int](seconds_of_text)
+    def from_text(self) -> Value:
+        days = Cache[bytes, int | None](lambda text: self._exact_day(int(text[:4]), int(text[5:7]), int(text[8:])))
+        clock = Cache[bytes, int](seconds_of_text)
         assemble, replaced = self._assemble(cuts=not self.in_key), self._replaced
         scale = 10 ** (6 - self.column.fsp)
         if self.column.fsp:
 
-            def convert(text: str) -> Scalar:
+            def convert(text: bytes) -> Scalar | None:
                 value = assemble(days[text[:10]], clock[text[11:19]], int(text[20:]) * scale)
-                return replaced(text) if value is None else value
+                return replaced(str(text, "latin-1")) if value is None else value
         else:
 
-            def convert(text: str) -> Scalar:
+            def convert(text: bytes) -> Scalar | None:
                 value = assemble(days[text[:10]], clock[text[11:]], 0)
-                return replaced(text) if value is None else value
+                return replaced(str(text, "latin-1")) if value is None else value
 
-        return Expression(f"{raw.bind('datetime', convert)}({raw.text})", self._form)
+        return Value(self._kind, convert)
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
+    def from_image(self) -> Value:
         days = Cache[int, int | None](lambda ymd: self._exact_day(*split_ymd(ymd)))
         assemble, replaced, text_of = self._assemble(cuts=not self.in_key), self._replaced, self._text
         fraction_bits = 8 * FRACTION_BYTES[self.column.fsp]
@@ -133,17 +128,23 @@ class DatetimeType(FractionalType):
         offset = 1 << (39 + fraction_bits)
         from_bytes = int.from_bytes
 
-        def convert(data: bytes) -> Scalar:
+        def convert(data: bytes) -> Scalar | None:
             packed = from_bytes(data, "big") - offset
             whole = packed >> fraction_bits
             seconds = (whole >> 12 & 31) * 3600 + (whole >> 6 & 63) * 60 + (whole & 63)
             value = assemble(days[whole >> 17], seconds, (packed & fraction_mask) * scale)
             return replaced(text_of(data)) if value is None else value
 
-        return Expression(f"{raw.bind('datetime', convert)}({raw.parts[0]})", self._form)
+        return Value(self._kind, convert)
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return f"{raw.bind('datetime_key', self._text)}({raw.parts[0]})"
+    def raw_key(self) -> Callable[[bytes], str]:
+        return self._text
+
+    def fast_text(self) -> Fast:
+        return self._fast("datetime", f"0000-00-00 00:00:00{fraction_text(0, self.column.fsp)}".encode())
+
+    def fast_image(self) -> Fast:
+        return self.fast_text()
 
     def _text(self, data: bytes) -> str:
         """Return a value of a row image as a result set would contain it."""

@@ -18,11 +18,11 @@ from tailrace.producer.mysql.types.base import (
     BinlogType,
     CatalogRow,
     ColumnType,
-    Expression,
-    ExpressionKind,
-    FixedWidth,
+    Fast,
     KeyKind,
-    RawBytes,
+    Layout,
+    Value,
+    ValueKind,
 )
 from tailrace.producer.mysql.types.conversion import Inexact
 from tailrace.producer.mysql.types.integer import decimal_schema, is_unsigned, number_type, unscaled_bytes
@@ -30,6 +30,7 @@ from tailrace.schemas.connect import ConnectSchema
 
 _DIGITS_PER_GROUP: Final = 9
 _DIGITS_OF_DOUBLE: Final = 15
+_FAST_DIGITS: Final = 18
 _KEEP_DIGITS: Final = "set decimal.handling.mode to precise or string"
 _BYTES_OF_DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
@@ -69,38 +70,55 @@ class DecimalType(ColumnType):
         return decimal_schema(scale=self.column.scale, precision=self.column.precision)
 
     @property
-    def layout(self) -> FixedWidth:
-        return FixedWidth((f"{packed_size(self.column.precision, self.column.scale)}s",))
+    def layout(self) -> Layout:
+        return Layout(packed_size(self.column.precision, self.column.scale))
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        mode = self.settings.decimal_handling_mode
+    def from_text(self) -> Value:
+        if self.settings.decimal_handling_mode == "double":
+            to_double = self._to_double()
+            return Value(ValueKind.FLOAT64, lambda data: to_double(str(data, "latin-1")))
+        return self._of_unscaled((lambda data: int(data.replace(b".", b""))) if self.column.scale else int)
+
+    def from_image(self) -> Value:
+        unscaled = unpack(self.column.precision, self.column.scale)
+        if self.settings.decimal_handling_mode == "double":
+            plain, to_double = plain_text(self.column.scale), self._to_double()
+            return Value(ValueKind.FLOAT64, lambda data: to_double(plain(unscaled(data))))
+        return self._of_unscaled(unscaled)
+
+    def _of_unscaled(self, unscaled: Callable[[bytes], int]) -> Value:
+        if self.settings.decimal_handling_mode == "string":
+            plain = plain_text(self.column.scale)
+            return Value(ValueKind.PLAIN, lambda data: plain(unscaled(data)).encode())
+        return Value(ValueKind.BYTES, lambda data: unscaled_bytes(unscaled(data)))
+
+    def raw_key(self) -> Callable[[bytes], Decimal]:
+        plain, unscaled = plain_text(self.column.scale), unpack(self.column.precision, self.column.scale)
+        return lambda data: Decimal(plain(unscaled(data)))
+
+    def fast_text(self) -> Fast | None:
+        return self._fast()
+
+    def fast_image(self) -> Fast | None:
+        return self._fast() if self.column.precision <= _FAST_DIGITS else None
+
+    def _fast(self) -> Fast | None:
+        mode, scale = self.settings.decimal_handling_mode, self.column.scale
         if mode == "double":
-            return Expression(f"{self._to_double(raw)}({raw.text})", ExpressionKind.FLOAT64)
-        unscaled = f"int({raw.text}.replace('.', ''))" if self.column.scale else f"int({raw.text})"
-        if mode == "string":
-            return Expression(f"{raw.bind('plain', plain_text(self.column.scale))}({unscaled})", ExpressionKind.PLAIN)
-        return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({unscaled})", ExpressionKind.BYTES)
+            return None
+        kind = "decimal" if mode == "precise" else "decimal-text"
+        return Fast(kind, scale=scale, whole_digits=self.column.precision - scale)
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        unscaled = self._unscaled(raw)
-        mode = self.settings.decimal_handling_mode
-        if mode == "double":
-            plain = raw.bind("plain", plain_text(self.column.scale))
-            return Expression(f"{self._to_double(raw)}({plain}({unscaled}))", ExpressionKind.FLOAT64)
-        if mode == "string":
-            return Expression(f"{raw.bind('plain', plain_text(self.column.scale))}({unscaled})", ExpressionKind.PLAIN)
-        return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({unscaled})", ExpressionKind.BYTES)
+    @property
+    def may_replace(self) -> bool:
+        cuts = self.settings.decimal_handling_mode == "double" and self.column.precision > _DIGITS_OF_DOUBLE
+        return cuts and self.in_key
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return (
-            f"{raw.bind('Decimal', Decimal)}({raw.bind('plain', plain_text(self.column.scale))}({self._unscaled(raw)}))"
-        )
-
-    def _to_double(self, raw: RawBytes) -> str:
-        """Return the source of the function from text to a double; a double keeps any 15 digits."""
+    def _to_double(self) -> Callable[[str], float]:
+        """Return the function from text to a double; a double keeps any 15 digits."""
         conversion = self.conversion
-        if conversion is None or not conversion.in_key or self.column.precision <= _DIGITS_OF_DOUBLE:
-            return "float"
+        if conversion is None or not self.may_replace:
+            return float
 
         def convert(text: str) -> float:
             value = float(text)
@@ -108,10 +126,7 @@ class DecimalType(ColumnType):
                 conversion.replace(Inexact(text, "of a key has more digits than a double", _KEEP_DIGITS), value)
             return value
 
-        return raw.bind("double", convert)
-
-    def _unscaled(self, raw: RawBytes) -> str:
-        return f"{raw.bind('unpacked', unpack(self.column.precision, self.column.scale))}({raw.parts[0]})"
+        return convert
 
 
 def packed_size(precision: int, scale: int) -> int:

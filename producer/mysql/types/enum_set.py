@@ -7,7 +7,7 @@ the definition.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from tailrace.producer.model.source_type import SourceType
@@ -19,12 +19,12 @@ from tailrace.producer.mysql.types.base import (
     Cache,
     CatalogRow,
     ColumnType,
-    Expression,
-    ExpressionKind,
-    FixedWidth,
-    RawBytes,
+    Fast,
+    Layout,
+    Value,
+    ValueKind,
 )
-from tailrace.producer.mysql.types.text import escape
+from tailrace.producer.mysql.types.text import json_string
 from tailrace.schemas.connect import ConnectSchema
 
 
@@ -51,8 +51,14 @@ class _Labelled(ColumnType):
         allowed = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in labels)
         return ConnectSchema("string", name=name, version=1, parameters=(("allowed", allowed),))
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        return Expression(raw.text, ExpressionKind.TEXT)
+    def from_text(self) -> Value:
+        return Value(ValueKind.TEXT)
+
+    def raw_key(self) -> Callable[[bytes], int]:
+        return lambda data: int.from_bytes(data, "little")
+
+    def fast_text(self) -> Fast:
+        return Fast("text")
 
 
 _ESCAPES: Final = {"0": "\0", "n": "\n", "r": "\r"}
@@ -92,16 +98,22 @@ class EnumType(_Labelled):
         return self._schema("io.debezium.data.Enum")
 
     @property
-    def layout(self) -> FixedWidth:
-        return FixedWidth(("B" if len(self.column.enum_values) < 256 else "H",))
+    def layout(self) -> Layout:
+        return Layout(1 if len(self.column.enum_values) < 256 else 2)
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        # A tuple: an ordinal beyond the labels is an IndexError, which the codec reports as a row that does not fit.
-        labels = ("", *(_printed(label) for label in self.column.enum_values))
-        return Expression(f"{raw.bind('labels', labels)}[{raw.parts[0]}]", ExpressionKind.PLAIN)
+    def from_image(self) -> Value:
+        # An ordinal beyond the labels is an IndexError, which the codec reports as a row that does not fit.
+        labels = (b"", *(label.encode() for label in self.column.enum_values))
+        pieces = [json_string(label).encode() for label in ("", *self.column.enum_values)]
+        from_bytes = int.from_bytes
+        return Value(
+            ValueKind.TEXT,
+            lambda data: labels[from_bytes(data, "little")],
+            lambda data: pieces[from_bytes(data, "little")],
+        )
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return raw.parts[0]
+    def fast_image(self) -> Fast:
+        return Fast("label", labels=len(self.column.enum_values) + 1)
 
 
 class SetType(_Labelled):
@@ -129,21 +141,14 @@ class SetType(_Labelled):
         return 8 if width > 4 else width
 
     @property
-    def layout(self) -> FixedWidth:
-        return FixedWidth((f"{self._width}s",))
+    def layout(self) -> Layout:
+        return Layout(self._width)
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        return Expression(f"{raw.bind('members', Cache(self._members))}[{raw.parts[0]}]", ExpressionKind.PLAIN)
+    def from_image(self) -> Value:
+        return Value(ValueKind.TEXT, Cache(self._members).__getitem__)
 
-    def _members(self, packed: bytes) -> str:
+    def _members(self, packed: bytes) -> bytes:
         mask = int.from_bytes(packed, "little")
         if mask >> len(self.column.enum_values):
             raise IndexError(f"SET mask {mask:#x} has more bits than labels")
-        return ",".join(_printed(label) for i, label in enumerate(self.column.enum_values) if mask >> i & 1)
-
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return f"int.from_bytes({raw.parts[0]}, 'little')"
-
-
-def _printed(label: str) -> str:
-    return escape(label.encode().decode("latin-1"))
+        return ",".join(label for i, label in enumerate(self.column.enum_values) if mask >> i & 1).encode()

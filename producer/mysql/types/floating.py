@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from math import copysign
 from typing import ClassVar, Final
@@ -21,16 +22,17 @@ from tailrace.producer.mysql.types.base import (
     Cache,
     CatalogRow,
     ColumnType,
-    Expression,
-    ExpressionKind,
-    FixedWidth,
-    RawBytes,
+    Fast,
+    Layout,
+    Value,
+    ValueKind,
 )
 from tailrace.producer.mysql.types.integer import is_unsigned, number_type
 from tailrace.schemas.connect import ConnectSchema
 
 _SCALED: Final = re.compile(r"float\((\d+),(\d+)\)")
 _FLOAT32: Final = struct.Struct("<f")
+_FLOAT64: Final = struct.Struct("<d")
 
 
 class FloatType(ColumnType):
@@ -65,21 +67,34 @@ class FloatType(ColumnType):
         return f"{quote(self.column.name)}*1e0"
 
     @property
-    def layout(self) -> FixedWidth:
-        return FixedWidth(("f" if self.column.data_type == "float" else "d",))
+    def _struct(self) -> struct.Struct:
+        return _FLOAT32 if self.column.data_type == "float" else _FLOAT64
 
     @property
-    def _form(self) -> ExpressionKind:
-        return ExpressionKind.FLOAT32 if self._is_float32 else ExpressionKind.FLOAT64
+    def layout(self) -> Layout:
+        return Layout(self._struct.size)
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        return Expression(f"float({raw.text})", self._form)
+    @property
+    def _kind(self) -> ValueKind:
+        return ValueKind.FLOAT32 if self._is_float32 else ValueKind.FLOAT64
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        return Expression(raw.parts[0], self._form)
+    def from_text(self) -> Value:
+        return Value(self._kind, float)
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return raw.parts[0]
+    def from_image(self) -> Value:
+        return Value(self._kind, self.raw_key())
+
+    def raw_key(self) -> Callable[[bytes], float]:
+        unpack = self._struct.unpack
+
+        def read(data: bytes) -> float:
+            number: float = unpack(data)[0]
+            return number
+
+        return read
+
+    def fast_image(self) -> Fast | None:
+        return Fast("double") if self.column.data_type == "double" else None
 
 
 def java_double(value: float) -> str:

@@ -6,6 +6,8 @@ Decimal of scale 0 with ``bigint.unsigned.handling.mode=precise``. Display width
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from struct import Struct
 from typing import ClassVar, Final
 
 from tailrace.producer.model.source_type import SourceType, declared_type
@@ -15,16 +17,17 @@ from tailrace.producer.mysql.types.base import (
     BinlogType,
     CatalogRow,
     ColumnType,
-    Expression,
-    ExpressionKind,
-    FixedWidth,
+    Fast,
     KeyKind,
-    RawBytes,
+    Layout,
+    Value,
+    ValueKind,
 )
 from tailrace.schemas.connect import ConnectSchema
 
 _INT64_MAX: Final = (1 << 63) - 1
-_CODES: Final = {"tinyint": ("b",), "smallint": ("h",), "mediumint": ("H", "b"), "int": ("i",), "bigint": ("q",)}
+_WIDTHS: Final = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
+_CODES: Final = {1: "b", 2: "h", 4: "i", 8: "q"}
 _SIGNED: Final = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32", "bigint": "int64"}
 _UNSIGNED: Final = {"tinyint": "int16", "smallint": "int32", "mediumint": "int32", "int": "int64", "bigint": "int64"}
 
@@ -78,32 +81,62 @@ class IntegerType(ColumnType):
         return self.column.unsigned and (known is None or "zerofill" in known.column_type.lower())
 
     @property
-    def layout(self) -> FixedWidth:
-        codes = _CODES[self.column.data_type]
-        return FixedWidth((*codes[:-1], codes[-1].upper()) if self.column.unsigned else codes)
+    def layout(self) -> Layout:
+        return Layout(_WIDTHS[self.column.data_type])
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
+    @property
+    def _wraps(self) -> bool:
+        return self.column.data_type == "bigint" and self.column.unsigned
+
+    def from_text(self) -> Value:
         if self._precise:
-            return Expression(f"{raw.bind('unscaled', unscaled_bytes)}(int({raw.text}))", ExpressionKind.BYTES)
-        if self.column.data_type == "bigint" and self.column.unsigned:
-            return Expression(f"{raw.bind('wrapped', wrapped_digits)}({raw.text})", ExpressionKind.DIGITS)
-        if self._may_be_zerofilled:
-            return Expression(f"int({raw.text})", ExpressionKind.INT)
-        return Expression(raw.text, ExpressionKind.DIGITS)
+            return Value(ValueKind.BYTES, lambda data: unscaled_bytes(int(data)))
+        if self._wraps:
+            return Value(ValueKind.DIGITS, wrapped_digits)
+        return Value(ValueKind.INT, int) if self._may_be_zerofilled else Value(ValueKind.DIGITS)
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        value = self._value(raw)
+    def from_image(self) -> Value:
         if self._precise:
-            return Expression(f"{raw.bind('unscaled', unscaled_bytes)}({value})", ExpressionKind.BYTES)
-        if self.column.data_type == "bigint" and self.column.unsigned:
-            return Expression(f"({value} if {value} < {1 << 63} else {value} - {1 << 64})", ExpressionKind.INT)
-        return Expression(value, ExpressionKind.INT)
+            read = self.raw_key()
+            return Value(ValueKind.BYTES, lambda data: unscaled_bytes(read(data)))
+        width, signed = self.layout.width, self._wraps or not self.column.unsigned
+        return Value(ValueKind.INT, _reader(width, signed=signed), _printer(width, signed=signed))
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return self._value(raw)
+    def raw_key(self) -> Callable[[bytes], int]:
+        return _reader(self.layout.width, signed=not self.column.unsigned)
 
-    def _value(self, raw: RawBytes) -> str:
-        return raw.parts[0] if len(raw.parts) == 1 else f"({raw.parts[0]} | {raw.parts[1]} << 16)"
+    def fast_text(self) -> Fast | None:
+        if self._precise:
+            return None
+        return Fast("wrapped" if self._wraps else "unsigned" if self._may_be_zerofilled else "digits")
+
+    def fast_image(self) -> Fast | None:
+        return None if self._precise else Fast("integer", signed=not self.column.unsigned)
+
+
+def _reader(width: int, *, signed: bool) -> Callable[[bytes], int]:
+    """Return the function from little-endian bytes to an integer."""
+    if width not in _CODES:
+        return lambda data: int.from_bytes(data, "little", signed=signed)
+    unpack = _unpacker(width, signed=signed)
+
+    def read(data: bytes) -> int:
+        number: int = unpack(data)[0]
+        return number
+
+    return read
+
+
+def _printer(width: int, *, signed: bool) -> Callable[[bytes], bytes] | None:
+    """Return the function from little-endian bytes to decimal digits."""
+    if width not in _CODES:
+        return None
+    unpack = _unpacker(width, signed=signed)
+    return lambda data: b"%d" % unpack(data)
+
+
+def _unpacker(width: int, *, signed: bool) -> Callable[[bytes], tuple[int]]:
+    return Struct("<" + (_CODES[width] if signed else _CODES[width].upper())).unpack
 
 
 def is_unsigned(row: CatalogRow) -> bool:
@@ -132,7 +165,7 @@ def unscaled_bytes(value: int) -> bytes:
     return value.to_bytes(((value + (value < 0)).bit_length() >> 3) + 1, "big", signed=True)
 
 
-def wrapped_digits(digits: str) -> str:
+def wrapped_digits(digits: bytes) -> bytes:
     """Return an unsigned 64-bit number as a signed one; leading zeros of ZEROFILL go."""
     value = int(digits)
-    return str(value if value < 1 << 63 else value - (1 << 64))
+    return b"%d" % (value if value < 1 << 63 else value - (1 << 64))

@@ -14,17 +14,11 @@ Debezium's streaming form but for what the server's text cannot tell apart or do
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from tailrace.producer.mysql.types.base import (
-    BinlogType,
-    ColumnType,
-    Expression,
-    ExpressionKind,
-    LengthPrefixed,
-    RawBytes,
-)
+from tailrace.producer.mysql.types.base import BinlogType, ColumnType, Fast, Layout, Value, ValueKind
 from tailrace.producer.mysql.types.json_binary import json_text
 from tailrace.producer.mysql.types.text import escape_beyond_bmp
 from tailrace.schemas.connect import ConnectSchema
@@ -46,30 +40,34 @@ class JsonType(ColumnType):
         return ConnectSchema("string", name="io.debezium.data.Json", version=1)
 
     @property
-    def layout(self) -> LengthPrefixed:
-        return LengthPrefixed(4)
+    def layout(self) -> Layout:
+        return Layout(0, 4)
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        return Expression(f"{raw.bind('compact', _compact_inside_string)}({raw.text})", ExpressionKind.PLAIN)
+    def from_text(self) -> Value:
+        return _value(lambda data: compact(str(data, "latin-1")))
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        return Expression(f"{raw.bind('json', _binary_inside_string)}({raw.data})", ExpressionKind.PLAIN)
+    def from_image(self) -> Value:
+        return _value(lambda data: json_text(data, double_text))
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return raw.data
+    def raw_key(self) -> Callable[[bytes], bytes]:
+        return bytes
 
+    def fast_text(self) -> Fast:
+        return Fast("json")
 
-def _compact_inside_string(text: str) -> str:
-    return _inside_string(compact(text))
-
-
-def _binary_inside_string(data: bytes) -> str:
-    return _inside_string(json_text(data, double_text))
+    def fast_image(self) -> Fast:
+        return Fast("json")
 
 
-def _inside_string(text: str) -> str:
-    """Escape a JSON text, which has no raw control characters, to stand in a JSON string."""
-    return escape_beyond_bmp(text.replace("\\", "\\\\").replace('"', '\\"'))
+def _value(document: Callable[[bytes], str]) -> Value:
+    """Return how a document is decoded, given the function to its text with one character per byte of UTF-8."""
+
+    def printed(data: bytes) -> bytes:
+        # The text has no raw control characters.
+        inside = document(data).replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escape_beyond_bmp(inside)}"'.encode("latin-1")
+
+    return Value(ValueKind.TEXT, lambda data: document(data).encode("latin-1"), printed)
 
 
 def compact(text: str) -> str:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import struct
 from binascii import b2a_base64
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from tailrace.producer.model.table import Column
 from tailrace.producer.mysql.types.base import (
-    NULL,
     BinlogColumn,
     BinlogOption,
     BinlogType,
     ColumnType,
-    Expression,
-    ExpressionKind,
-    LengthPrefixed,
-    RawBytes,
+    Layout,
+    Value,
+    ValueKind,
 )
 from tailrace.producer.mysql.types.floating import java_double
 from tailrace.runtime.errors import SchemaError
@@ -29,6 +28,7 @@ from tailrace.schemas.connect import ConnectField, ConnectSchema
 _SRID: Final = struct.Struct("<i")
 _POINT: Final = struct.Struct("<iBIdd")
 _POINT_BYTES: Final = _POINT.size
+_NULL: Final = "null"
 _LITTLE_ENDIAN, _POINT_TYPE = 1, 1
 _NOTHING: Final = bytes.fromhex("00000000010700000000000000")
 """An empty GEOMETRYCOLLECTION without SRID. Debezium writes it if a NOT NULL column has no value."""
@@ -80,34 +80,27 @@ class SpatialType(ColumnType):
         return POINT if self.column.data_type == "point" else GEOMETRY
 
     @property
-    def layout(self) -> LengthPrefixed:
-        return LengthPrefixed(4)
+    def layout(self) -> Layout:
+        return Layout(0, 4)
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        return self._value(raw)
-
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        return self._value(raw)
-
-    def _value(self, raw: RawBytes) -> Expression:
+    def from_text(self) -> Value:
         if self.column.data_type == "point":
-            return Expression(f"{raw.bind('point', point_json)}({raw.data})", ExpressionKind.JSON)
-        nullable = self.column.nullable
+            return Value(ValueKind.JSON, lambda data: point_json(data).encode())
+        nothing = None if self.column.nullable else geometry_json(_NOTHING).encode()
+        return Value(ValueKind.JSON, lambda data: geometry_json(data).encode() if data else nothing)
 
-        def geometry(data: bytes) -> str:
-            return geometry_json(data) if data else NULL if nullable else geometry_json(_NOTHING)
+    def from_image(self) -> Value:
+        return self.from_text()
 
-        return Expression(f"{raw.bind('geometry', geometry)}({raw.data})", ExpressionKind.JSON)
-
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return raw.data
+    def raw_key(self) -> Callable[[bytes], bytes]:
+        return bytes
 
 
 def geometry_json(data: bytes) -> str:
     """Return the JSON of a stored value. Raises SchemaError if it is too short."""
     if len(data) < _SRID.size:
         raise SchemaError("a spatial value is too short", hint="correct the row", bytes=data.hex())
-    return f'{{"wkb":"{_base64(data[4:])}","srid":{_SRID.unpack_from(data)[0] or NULL}}}'
+    return f'{{"wkb":"{_base64(data[4:])}","srid":{_SRID.unpack_from(data)[0] or _NULL}}}'
 
 
 def point_json(data: bytes) -> str:
@@ -117,7 +110,7 @@ def point_json(data: bytes) -> str:
     srid, order, shape, x, y = _POINT.unpack(data)
     if (order, shape) != (_LITTLE_ENDIAN, _POINT_TYPE):
         raise SchemaError("a value of a POINT column is not a point", hint="correct the row", bytes=data.hex())
-    return f'{{"x":{java_double(x)},"y":{java_double(y)},"wkb":"{_base64(data[4:])}","srid":{srid or NULL}}}'
+    return f'{{"x":{java_double(x)},"y":{java_double(y)},"wkb":"{_base64(data[4:])}","srid":{srid or _NULL}}}'
 
 
 def _base64(data: bytes) -> str:

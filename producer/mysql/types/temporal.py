@@ -12,13 +12,7 @@ from datetime import date
 from typing import Final
 
 from tailrace.producer.model.table import Column
-from tailrace.producer.mysql.types.base import (
-    NULL,
-    BinlogColumn,
-    CatalogRow,
-    ColumnType,
-    ExpressionKind,
-)
+from tailrace.producer.mysql.types.base import BinlogColumn, CatalogRow, ColumnType, Fast, ValueKind
 from tailrace.producer.mysql.types.conversion import Inexact
 from tailrace.producer.mysql.types.year import adjusted_year
 
@@ -31,7 +25,7 @@ INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
 FRACTION_BYTES: Final = (0, 1, 1, 2, 2, 3, 3)
 
-Scalar = int | str
+Scalar = int | bytes
 _ADJUSTED_YEARS: Final = 100
 _CORRECT: Final = "correct the value at the source, or exclude its column (column.exclude.list) or its table"
 KEEP_YEARS: Final = "set enable.time.adjuster=false"
@@ -72,30 +66,30 @@ class TemporalType(ColumnType):
     def _iso(self) -> bool:
         return self.settings.time_precision_mode == "isostring"
 
-    def _fallback(self, epoch: Scalar) -> Scalar:
-        return NULL if self.column.nullable else epoch
+    def _inexact(self, value: str, problem: str, hint: str, written: Scalar | None) -> Scalar | None:
+        """Return what is written for a value without an exact form: ``written``, as Debezium.
 
-    @property
-    def _null_or_stop(self) -> Scalar | None:
-        """What Debezium writes for a value that it cannot convert; None: it stops."""
-        return NULL if self.column.nullable else None
+        None is NULL; Debezium stops if the column has none.
+        """
+        if self.conversion is not None:
+            shown = written.decode() if isinstance(written, bytes) else written
+            if shown is None and self.column.nullable:
+                shown = "null"
+            self.conversion.replace(Inexact(value, problem, hint), shown)
+        return written
 
-    def _inexact(self, value: str, problem: str, hint: str, written: Scalar | None) -> Scalar:
-        """Return what is written for a value without an exact form; ``written`` is what Debezium writes."""
-        if self.conversion is None:
-            return NULL if written is None else written
-        found = self.conversion.replace(Inexact(value, problem, hint), written)
-        assert not isinstance(found, float)
-        return found
-
-    def _no_day(self, text: str, epoch: Scalar) -> Scalar:
+    def _no_day(self, text: str, epoch: Scalar) -> Scalar | None:
         """Return what is written for a zero date, a date with a zero part, or a day that no calendar has."""
         if all(map(int, (text[:4], text[5:7], text[8:10]))):
-            return self._inexact(text, "is a day that no calendar has", _CORRECT, self._null_or_stop)
-        written = self._fallback(epoch)
+            return self._inexact(text, "is a day that no calendar has", _CORRECT, None)
+        written = None if self.column.nullable else epoch
         if not self.in_key:
             return written
         return self._inexact(text, "of a key is a zero date, which has no form of its own", _CORRECT, written)
+
+    @property
+    def may_replace(self) -> bool:
+        return True
 
     def _exact_day(self, year: int, month: int, day: int) -> int | None:
         """Return ``day_number``; None also if the adjusted year of a key is another year."""
@@ -105,8 +99,20 @@ class TemporalType(ColumnType):
         return day_number(year, month, day, adjust=adjust)
 
     @property
-    def _form(self) -> ExpressionKind:
-        return ExpressionKind.JSON if self._iso else ExpressionKind.INT
+    def _kind(self) -> ValueKind:
+        return ValueKind.PLAIN if self._iso else ValueKind.INT
+
+    def _fast(self, kind: str, zero: bytes | None = None) -> Fast:
+        """Return the facts; ``zero`` is a zero date."""
+        unit = 0 if self._iso else self._nanos_per_unit
+        return Fast(
+            kind,
+            unit=unit,
+            adjust=(2 if self.in_key else 1) if self.settings.enable_time_adjuster else 0,
+            exact=self.in_key and unit != 0,
+            zero=None if self.in_key else zero,
+            scale=self.column.fsp,
+        )
 
 
 class FractionalType(TemporalType):
@@ -121,7 +127,7 @@ class FractionalType(TemporalType):
         return Column(column.name, column.type.data_type, column.nullable, fsp=column.metadata[0])
 
 
-def seconds_of_text(text: str) -> int:
+def seconds_of_text(text: bytes) -> int:
     """Return the seconds of ``HH:MM:SS``, from the start of the text."""
     return int(text[:2]) * 3600 + int(text[3:5]) * 60 + int(text[6:8])
 
@@ -157,7 +163,7 @@ def millis(micros: int) -> int:
     return micros // 1000
 
 
-def iso_time(micros: int) -> str:
-    """Return the JSON of a time of day in UTC."""
+def iso_time(micros: int) -> bytes:
+    """Return the text of a time of day in UTC."""
     seconds, fraction = divmod(micros % DAY_US, 1_000_000)
-    return f'"{clock_text(seconds)}{iso_fraction(fraction)}Z"'
+    return f"{clock_text(seconds)}{iso_fraction(fraction)}Z".encode()

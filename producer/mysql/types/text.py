@@ -20,11 +20,11 @@ from tailrace.producer.mysql.types.base import (
     BinlogType,
     CatalogRow,
     ColumnType,
-    Expression,
-    ExpressionKind,
+    Fast,
     KeyKind,
-    LengthPrefixed,
-    RawBytes,
+    Layout,
+    Value,
+    ValueKind,
 )
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectSchema
@@ -94,28 +94,29 @@ class TextType(ColumnType):
         return f"CAST({name} AS BINARY)" if self._as_stored else name
 
     @property
-    def layout(self) -> LengthPrefixed:
-        return LengthPrefixed(prefix_width(self.column.name, self.column.data_type, self.column.length))
+    def layout(self) -> Layout:
+        return Layout(0, prefix_width(self.column.name, self.column.data_type, self.column.length))
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
+    def from_text(self) -> Value:
+        return self._decoded() if self._as_stored else Value(ValueKind.TEXT)
+
+    def from_image(self) -> Value:
         if self._as_stored:
-            return self._decoded(raw)
-        return Expression(raw.text, ExpressionKind.TEXT)
+            return self._decoded()
+        transcode = _TRANSCODERS.get(self.column.charset)
+        return Value(ValueKind.TEXT) if transcode is None else Value(ValueKind.TEXT, transcode)
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        if self._as_stored:
-            return self._decoded(raw)
-        if self.column.charset in _TRANSCODERS:
-            return Expression(raw.text, ExpressionKind.NON_UTF8_TEXT, transcode=_TRANSCODERS[self.column.charset])
-        return Expression(raw.text, ExpressionKind.TEXT)
+    def _decoded(self) -> Value:
+        return Value(ValueKind.TEXT, decoder(self.column.charset, self.column.name))
 
-    def _decoded(self, raw: RawBytes) -> Expression:
-        return Expression(
-            f"{raw.bind('decoded', decoder(self.column.charset, self.column.name))}({raw.data})", ExpressionKind.TEXT
-        )
+    def raw_key(self) -> Callable[[bytes], bytes]:
+        return bytes
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return raw.data
+    def fast_text(self) -> Fast | None:
+        return None if self._as_stored else Fast("text")
+
+    def fast_image(self) -> Fast | None:
+        return None if self._as_stored else Fast("ascii" if self.column.charset in _TRANSCODERS else "text")
 
 
 def stored_length(column: BinlogColumn) -> int:
@@ -150,8 +151,8 @@ def prefix_width(name: str, kind: str, length: int) -> int:
     return sizes[length]
 
 
-def decoder(charset: str, column: str) -> Callable[[bytes], str]:
-    """Return the function from bytes in a character set to UTF-8 with one character per byte."""
+def decoder(charset: str, column: str) -> Callable[[bytes], bytes]:
+    """Return the function from bytes in a character set to UTF-8."""
     if charset not in DECODABLE:
         raise SchemaError(
             f"character set {charset} has no decoder",
@@ -161,9 +162,9 @@ def decoder(charset: str, column: str) -> Callable[[bytes], str]:
     read = text_decoder(charset)
     codec = agreeing_codec(charset)
 
-    def decoded(data: bytes) -> str:
+    def decoded(data: bytes) -> bytes:
         try:
-            return read(data).encode().decode("latin-1")
+            return read(data).encode()
         except UnicodeError as error:
             raise SchemaError(
                 f"text is not valid {charset}",
@@ -172,30 +173,29 @@ def decoder(charset: str, column: str) -> Callable[[bytes], str]:
                 bytes=data[:40].hex(),
             ) from error
 
-    def decoded_at_once(data: bytes) -> str:
+    def decoded_at_once(data: bytes) -> bytes:
         try:
-            return data.decode(codec).encode().decode("latin-1")  # type: ignore[arg-type]
+            return data.decode(codec).encode()  # type: ignore[arg-type]
         except UnicodeError:
             return decoded(data)
 
     return decoded if codec is None else decoded_at_once
 
 
-def _transcoder(charset: str) -> Callable[[str], str]:
-    """Return the function to UTF-8, one character per byte, from the bytes of a set that ASCII is the lower half of."""
-    table = {
-        byte: char.encode().decode("latin-1")
-        for byte, char in enumerate(text_decoder(charset)(bytes(range(256))))
-        if byte > 127
-    }
-    return lambda text: text.translate(table)
+def _transcoder(charset: str) -> Callable[[bytes], bytes]:
+    """Return the function to UTF-8 from the bytes of a set that ASCII is the lower half of."""
+    chars = text_decoder(charset)(bytes(range(256)))
+    return lambda data: data if data.isascii() else str(data, "latin-1").translate(chars).encode()
 
 
 _TRANSCODERS: Final = {charset: _transcoder(charset) for charset in ("ascii", "latin1")}
 
 
-NEEDS_ESCAPE: Final = re.compile(r'[\x00-\x1f"\\\xf0-\xff]').search
+_ESCAPED: Final = r'[\x00-\x1f"\\\xf0-\xff]'
+_needs_escape: Final = re.compile(_ESCAPED).search
 """Finds what ``escape`` changes, in text of one character per byte of UTF-8."""
+needs_escape: Final = re.compile(_ESCAPED.encode()).search
+"""Finds the same in UTF-8."""
 
 _FOUR_BYTES: Final = re.compile(r"[\xf0-\xf7][\x80-\xbf]{3}")
 
@@ -209,7 +209,7 @@ _ESCAPES: Final = {
 
 def escape_ascii(text: str) -> str:
     r"""Return the inside of a JSON string: \b \t \n \f \r \" \\, and \u00XX in upper-case hex; all else stays."""
-    return text.translate(_ESCAPES) if NEEDS_ESCAPE(text) else text
+    return text.translate(_ESCAPES) if _needs_escape(text) else text
 
 
 def escape(text: str) -> str:
@@ -217,7 +217,7 @@ def escape(text: str) -> str:
 
     Characters of four bytes are two escapes, the surrogates that UTF-16 has for them.
     """
-    return escape_beyond_bmp(text.translate(_ESCAPES)) if NEEDS_ESCAPE(text) else text
+    return escape_beyond_bmp(text.translate(_ESCAPES)) if _needs_escape(text) else text
 
 
 def escape_beyond_bmp(text: str) -> str:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, Final
 
 from tailrace.producer.model.table import Column
-from tailrace.producer.mysql.types.base import (
-    BinlogType,
-    Cache,
-    Expression,
-    ExpressionKind,
-    FixedWidth,
-    KeyKind,
-    RawBytes,
-)
+from tailrace.producer.mysql.types.base import BinlogType, Cache, Fast, KeyKind, Layout, Value, ValueKind
 from tailrace.producer.mysql.types.temporal import (
     DAY_S,
     EPOCH_TEXT,
@@ -26,6 +19,8 @@ from tailrace.producer.mysql.types.temporal import (
     iso_day,
 )
 from tailrace.schemas.connect import ConnectSchema
+
+_DIGIT_0: Final = ord("0")
 
 
 class TimestampType(FractionalType):
@@ -51,25 +46,25 @@ class TimestampType(FractionalType):
         return ConnectSchema("string", name="io.debezium.time.ZonedTimestamp", version=1)
 
     @property
-    def layout(self) -> FixedWidth:
-        return FixedWidth((f"{4 + FRACTION_BYTES[self.column.fsp]}s",))
+    def layout(self) -> Layout:
+        return Layout(4 + FRACTION_BYTES[self.column.fsp])
 
-    def _zero(self) -> Scalar:
-        return self._no_day(self._zero_text, '"1970-01-01T00:00:00Z"')
+    def _zero(self) -> Scalar | None:
+        return self._no_day(self._zero_text, b"1970-01-01T00:00:00Z")
 
     @property
     def _zero_text(self) -> str:
         return f"0000-00-00 00:00:00{fraction_text(0, self.column.fsp)}"
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
+    def from_text(self) -> Value:
         zero = self._zero
 
-        def convert(text: str) -> Scalar:
-            return f'"{text[:10]}T{text[11:]}Z"' if text[0] != "0" else zero()
+        def convert(text: bytes) -> Scalar | None:
+            return b"%bT%bZ" % (text[:10], text[11:]) if text[0] != _DIGIT_0 else zero()
 
-        return Expression(f"{raw.bind('timestamp', convert)}({raw.text})", ExpressionKind.JSON)
+        return Value(ValueKind.PLAIN, convert)
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
+    def from_image(self) -> Value:
         zero = self._zero
         fsp = self.column.fsp
         fraction_bits = 8 * FRACTION_BYTES[fsp]
@@ -80,17 +75,17 @@ class TimestampType(FractionalType):
         clock: Cache[int, str] = Cache(clock_text)
         from_bytes = int.from_bytes
 
-        def convert(data: bytes) -> Scalar:
+        def convert(data: bytes) -> Scalar | None:
             packed = from_bytes(data, "big")
             if not packed:
                 return zero()
             seconds = packed >> fraction_bits
             fraction = f".{(packed & fraction_mask) // unit:0{fsp}d}" if fsp else ""
-            return f'"{days[seconds // DAY_S]}T{clock[seconds % DAY_S]}{fraction}Z"'
+            return f"{days[seconds // DAY_S]}T{clock[seconds % DAY_S]}{fraction}Z".encode()
 
-        return Expression(f"{raw.bind('timestamp', convert)}({raw.parts[0]})", ExpressionKind.JSON)
+        return Value(ValueKind.PLAIN, convert)
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
+    def raw_key(self) -> Callable[[bytes], str]:
         fsp = self.column.fsp
         fraction_bits = 8 * FRACTION_BYTES[fsp]
 
@@ -102,4 +97,10 @@ class TimestampType(FractionalType):
             micros = (packed & ((1 << fraction_bits) - 1)) * fraction_scale(fsp)
             return f"{iso_day(seconds // DAY_S)} {clock_text(seconds % DAY_S)}{fraction_text(micros, fsp)}"
 
-        return f"{raw.bind('timestamp_key', convert)}({raw.parts[0]})"
+        return convert
+
+    def fast_text(self) -> Fast:
+        return self._fast("timestamp", self._zero_text.encode())
+
+    def fast_image(self) -> Fast:
+        return self.fast_text()

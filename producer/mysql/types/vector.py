@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Callable
 from sys import byteorder
 
-from tailrace.producer.mysql.types.base import (
-    BinlogOption,
-    BinlogType,
-    ColumnType,
-    Expression,
-    ExpressionKind,
-    LengthPrefixed,
-    RawBytes,
-)
+from tailrace.producer.mysql.types.base import BinlogOption, BinlogType, ColumnType, Layout, Value, ValueKind
 from tailrace.producer.mysql.types.floating import java_float
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectSchema
@@ -30,17 +23,17 @@ class VectorType(ColumnType):
         return ConnectSchema("array", name="io.debezium.data.FloatVector", version=1, items=ConnectSchema("float"))
 
     @property
-    def layout(self) -> LengthPrefixed:
-        return LengthPrefixed(4)
+    def layout(self) -> Layout:
+        return Layout(0, 4)
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        return Expression(f"{raw.bind('vector', vector_json)}({raw.data})", ExpressionKind.JSON)
+    def from_text(self) -> Value:
+        return Value(ValueKind.JSON, lambda data: vector_json(data).encode())
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        return self.from_result_set(raw)
+    def from_image(self) -> Value:
+        return self.from_text()
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return raw.data
+    def raw_key(self) -> Callable[[bytes], bytes]:
+        return bytes
 
 
 def vector_json(data: bytes) -> str:

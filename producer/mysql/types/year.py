@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from tailrace.producer.mysql.types.base import (
     BinlogOption,
     BinlogType,
     ColumnType,
-    Expression,
-    ExpressionKind,
-    FixedWidth,
+    Fast,
     KeyKind,
-    RawBytes,
+    Layout,
+    Value,
+    ValueKind,
 )
 from tailrace.schemas.connect import ConnectSchema
 
@@ -31,17 +32,23 @@ class YearType(ColumnType):
         return ConnectSchema("int32", name="io.debezium.time.Year", version=1)
 
     @property
-    def layout(self) -> FixedWidth:
-        return FixedWidth(("B",))
+    def layout(self) -> Layout:
+        return Layout(1)
 
-    def from_result_set(self, raw: RawBytes) -> Expression:
-        return Expression(f"(int({raw.text}) or {_ZERO})", ExpressionKind.INT)
+    def from_text(self) -> Value:
+        return Value(ValueKind.INT, lambda data: int(data) or _ZERO)
 
-    def from_row_image(self, raw: RawBytes) -> Expression:
-        return Expression(f"({raw.parts[0]} + {_ZERO})", ExpressionKind.INT)
+    def from_image(self) -> Value:
+        return Value(ValueKind.INT, lambda data: data[0] + _ZERO)
 
-    def key_from_row_image(self, raw: RawBytes) -> str:
-        return f"({raw.parts[0]} + {_ZERO} if {raw.parts[0]} else 0)"
+    def raw_key(self) -> Callable[[bytes], int]:
+        return lambda data: data[0] + _ZERO if data[0] else 0
+
+    def fast_text(self) -> Fast:
+        return Fast("year")
+
+    def fast_image(self) -> Fast:
+        return Fast("year")
 
 
 def adjusted_year(year: int) -> int:
