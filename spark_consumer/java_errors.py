@@ -16,6 +16,8 @@ _RAISED: Final = "USER_RAISED_EXCEPTION"
 _NAMES_ONLY: Final = ("org.apache.spark.sql.AnalysisException", "org.apache.kafka.common.KafkaException")
 """Classes whose messages quote names and settings, but no rows."""
 _PARSING: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
+_ENDING: Final = ("java.lang.VirtualMachineError", "java.util.concurrent.RejectedExecutionException")
+"""Out of memory; and a task that an executor gets while it ends."""
 _SPARK: Final = "org.apache.spark.SparkException"
 _SHOWN: Final = 300
 
@@ -79,8 +81,8 @@ def session_is_lost(error: BaseException) -> bool:
 def ends_executors(error: BaseException) -> bool:
     """Return whether tasks ran out of memory, or ended without an exception of their own: their executors were lost."""
     found = list(java_errors(error))
-    out_of_memory = any(each.is_any("java.lang.VirtualMachineError") for each in found)
-    return out_of_memory or bool(found and found[-1].classes[0] == _SPARK and not found[-1].condition)
+    ending = any(each.is_any(*_ENDING) for each in found)
+    return ending or bool(found and found[-1].classes[0] == _SPARK and not found[-1].condition)
 
 
 def summary(error: BaseException) -> str:

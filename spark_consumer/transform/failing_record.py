@@ -79,7 +79,7 @@ def _failure(records: DataFrame, transform: TableTransform, images: Images) -> E
     try:
         transform.apply(records, images).write.format("noop").mode("overwrite").save()
     except (PySparkException, Py4JJavaError) as error:
-        if concerns_all_tables(error):
+        if concerns_all_tables(error) or ends_executors(error):
             raise
         return error
     return None
