@@ -90,16 +90,19 @@ class NewTables:
         tracked = self._registry.tables.get(table)
         if tracked is None or tracked.mode is TableMode.ERROR:
             self._created[table] = may_exist and self._created.get(table, True)
-            if not self._reject_shared_topic(table) and tracked is None and not may_exist:
+            if self._reject_shared_topic(table) or tracked is not None or str(table) not in self._registry.former:
+                return
+            if not may_exist:
                 self._begin_empty(table, at)
+            elif self._reads(table):
+                self._try_to_capture(table, at)  # it may never have a change, and readers have the former rows
         else:
             self._come_back(tracked, at, follow=not may_exist or self._reads(table))
 
     def _begin_empty(self, table: TableId, at: Offset) -> None:
         """A table is certainly new and empty: a start before its first change does not know that any more."""
-        if str(table) in self._context.registry.former:
-            self._topics.ensure_tables([table])
-            former_tables.enter(self._context, table, at)
+        self._topics.ensure_tables([table])
+        former_tables.enter(self._context, table, at)
 
     def is_empty(self, table: TableId | None) -> bool:
         """Whether the stream has read the CREATE of a table, and no change of it since."""

@@ -432,6 +432,16 @@ def test_creation_is_written_at_once_for_a_start_before_the_first_change() -> No
     assert stream.mode(UNREAD) is None
 
 
+def test_table_that_perhaps_existed_is_told_and_read_before_it_has_a_change() -> None:
+    """It may stay empty, and its topic has the rows of a former one."""
+    stream = Stream()
+    stream.registry.former.add(str(T))
+    stream.catalog[T] = ("id",)
+    stream.ddl("CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY, v INT)")
+    assert (stream.reported_as_created, stream.requested) == (1, [T])
+    assert str(T) not in stream.registry.former
+
+
 def test_swap_of_a_tool_does_not_end_the_fault_of_its_table() -> None:
     """Changes of a table in error are missing in its topic, whatever its copy has."""
     for statements in ([*GH_OST, GH_OST_SWAP], [*PT_OSC, PT_OSC_SWAP]):
