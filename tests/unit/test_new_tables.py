@@ -432,7 +432,7 @@ def test_creation_is_written_at_once_for_a_start_before_the_first_change() -> No
     assert stream.mode(UNREAD) is None
 
 
-def test_table_that_perhaps_existed_is_told_and_read_before_it_has_a_change() -> None:
+def test_table_that_perhaps_existed_is_announced_and_read_before_it_has_a_change() -> None:
     """It may stay empty, and its topic has the rows of a former one."""
     stream = Stream()
     stream.registry.former.add(str(T))
