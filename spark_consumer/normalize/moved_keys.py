@@ -3,8 +3,9 @@
 Within a partition records come in the order of their sequences. A key stays in its partition unless the topic gets more
 partitions. Then an older record can be read after a delete, and would bring the row back. So from then on the greatest
 sequence of each partition is kept, and a delete is remembered while a partition may have something older: until all of
-them have passed it. A partition without records in a batch has been read to its end when the batch was planned, and
-thus past everything of the batch before.
+them have passed it. A partition without offsets in a batch has been read to its end when the batch was planned, and
+thus past everything of the batch before. One whose offsets in the batch are left out, because the target has applied
+them, has not.
 
 A topic has got more partitions if it has more than in its first batch, or than a watermark before that batch names: a
 query that starts later knows it from its first batch on. No watermark names the number if the topic has none (of some
@@ -16,7 +17,7 @@ Remembered deletes are Parquet files, a folder per batch, ``<checkpoint>/deletes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +47,17 @@ class MovedKeys:
         """Return whether the topic has, or may have, records of one key in several partitions."""
         return 0 < self.partitions < partitions
 
-    def advance(self, found: Mapping[int, Sequence], partitions: Iterable[int]) -> MovedKeys:
-        """Return what is known after a batch: ``found`` has the greatest sequence of each partition with records."""
+    def advance(
+        self, found: Mapping[int, Sequence], partitions: Iterable[int], within: Collection[int] = ()
+    ) -> MovedKeys:
+        """Return what is known after a batch: ``found`` has the greatest sequence of each partition with records.
+
+        ``within``: the partitions with offsets in the batch, also those of which no record was read.
+        """
         before = max(self.passed.values(), default=None)
         passed = dict(self.passed)
         for partition in partitions:
-            read = found.get(partition, before)
+            read = found.get(partition, None if partition in within else before)
             if read is not None:
                 passed[partition] = max(read, passed.get(partition, read))
         lowest = min(passed.values()) if all(partition in passed for partition in partitions) else None

@@ -261,7 +261,8 @@ class UpsertTable(TableWork):
         if records is None or not (grown or self._services.is_compacted(self._topic)):
             return known
         deletes, step = self._services.deletes, before.step + 1
-        after = known.advance(greatest_by_partition(records), self._ends)
+        within = () if self._range is None else self._range.partitions.keys()
+        after = known.advance(greatest_by_partition(records), self._ends, within)
         if not grown:
             return after
         above = after.lowest if after.passed.keys() >= self._ends.keys() else None

@@ -117,3 +117,24 @@ def test_query_that_starts_later_does_not_bring_a_deleted_row_back(
     run.batch()
 
     assert rows(backend, table) == Counter([(7, 0), (8, 0)])
+
+
+def test_deletes_are_remembered_while_applied_records_are_skipped(
+    spark: SparkSession, kafka_broker: KafkaBroker, feed: Feed, table: Table, tmp_path: Path
+) -> None:
+    """With an empty checkpoint the former partition is skipped up to what the target has: it is not read to its end."""
+    backend = DeltaBackend(spark, kafka_broker, tmp_path)
+    feed.write([replace(table, partitions=1).created(feed.prefix, pos=10)])
+    for key in (7, 9):
+        feed.write(at(0, table.change("c", None, row(key), pos=50 + key)))
+    BatchRunner(feed, table, backend, tmp_path / "first").from_beginning().batch()
+    feed.write(at(0, table.change("c", None, row(1), pos=100)))
+    feed.write(at(1, table.change("d", row(1), None, pos=200)))
+    feed.write(at(1, table.change("c", None, row(8), pos=210)))
+
+    run = BatchRunner(feed, table, backend, tmp_path / "second").from_beginning()
+    run.batch(until={0: 2, 1: 3})
+    run.batch(until={0: 4, 1: 5})
+    run.batch()
+
+    assert rows(backend, table) == Counter([(7, 0), (9, 0), (8, 0)])
