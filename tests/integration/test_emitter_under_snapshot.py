@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import pytest
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(
     bool(native_sender.unused_because()), reason=f"the extension sends nothing: {native_sender.unused_because()}"
 )
+
+T = TypeVar("T")
 
 SEED: Final = 20_261_125
 GREATEST: Final = 80
@@ -95,7 +97,7 @@ class SnapshotSide(Side):
         for _ in range(self._pick.choice((0, 0, 0, 1))):
             left = [table for table, splits in self._unread.items() if splits]
             if self._reading and (self._pick.randrange(2) or not left):
-                self.wait()
+                self._commit(self._reading.pop(0))
             elif left:
                 splits = self._unread[self._pick.choice(left)]
                 split = splits.pop(self._pick.randrange(len(splits)))
@@ -104,9 +106,11 @@ class SnapshotSide(Side):
 
     # -- the coordinator ----------------------------------------------------------------------------------------------
 
-    def wait(self, _table: TableId | None = None) -> None:
-        """A reader commits its split."""
-        self._commit(self._reading.pop(0))
+    def wait_for(self, ready: Callable[[], T | None], _table: TableId) -> T:
+        """Readers commit their splits."""
+        while not (decided := ready()):
+            self._commit(self._reading.pop(0))
+        return decided
 
     def end_splits(self) -> None:
         """Write a record to its table and to a table that is streamed, for each split that ends."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
@@ -42,6 +42,8 @@ from tests.support.values import value_options
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
+
+T = TypeVar("T")
 
 COLUMNS: Final = (Column("id", "int", nullable=False), Column("n", "int", nullable=True))
 FORMS: Final = (("json", "json", False), ("json-schema", "json-schema", False), ("avro", "avro", False))
@@ -98,6 +100,7 @@ class Side:
         for definition in DEFINITIONS.values():
             self.add(definition)
         stub: Any = self
+        self.hold = stub
         self.reader = BinlogReader(context, stub, stub, versions, lifecycle=stub, metadata=None)
         self.emitted = 0
         if native:
@@ -135,7 +138,7 @@ class Side:
     def end_splits(self) -> None:
         """There are no splits."""
 
-    def wait(self, _table: TableId | None = None) -> None:
+    def wait_for(self, _ready: Callable[[], T | None], _table: TableId) -> T:
         """There is nothing to wait for."""
         raise AssertionError("a change is held")
 
