@@ -143,9 +143,8 @@ class TestMySqlVersions(JdbcShapeConformance):
 @pytest.mark.parametrize(
     "backend",
     [
-        DeltaVersions,
         PostgresVersions,
-        *(pytest.param(suite, marks=pytest.mark.long) for suite in (IcebergVersions, MySqlVersions)),
+        *(pytest.param(suite, marks=pytest.mark.long) for suite in (DeltaVersions, IcebergVersions, MySqlVersions)),
     ],
     indirect=True,
 )

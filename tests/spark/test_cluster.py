@@ -40,6 +40,7 @@ def zip_file() -> Path:
     return ROOT / "dist" / "tailrace-spark.zip"
 
 
+@pytest.mark.long
 def test_tables_are_exact_after_an_executor_was_killed(
     spark: SparkSession, source: CapturedSource, cluster: SparkCluster, zip_file: Path, tmp_path: Path
 ) -> None:

@@ -89,7 +89,9 @@ def fails_after(step: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@pytest.mark.parametrize("failure", ["class", "form", "layout", "written"])
+@pytest.mark.parametrize(
+    "failure", ["written", *(pytest.param(each, marks=pytest.mark.long) for each in ("class", "form", "layout"))]
+)
 def test_a_failure_before_the_commit(
     spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
@@ -112,6 +114,7 @@ def test_a_failure_before_the_commit(
         assert operations(spark, tmp_path, name)["STREAMING UPDATE"] >= 2
 
 
+@pytest.mark.long
 def test_a_failure_that_passes(
     spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +163,13 @@ def test_a_batch_that_no_way_can_write(
     assert not [line for line in logs if line["event"].startswith("small tables are")]
 
 
-@pytest.mark.parametrize("change", ["SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 8 days')", ADDED])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 8 days')",
+        pytest.param(ADDED, marks=pytest.mark.long),
+    ],
+)
 def test_alter_table_during_the_commit(
     spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
@@ -186,7 +195,7 @@ def test_alter_table_during_the_commit(
         assert table_rows(spark, tmp_path, name) == {key: {**row, **added} for key, row in EXPECTED.items()}
 
 
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_commit_whose_result_is_not_known(
     spark: SparkSession, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, committed: bool
 ) -> None:

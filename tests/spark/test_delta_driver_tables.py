@@ -133,6 +133,7 @@ def test_decimals_are_widened(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_commands_of_others(spark: SparkSession, tmp_path: Path) -> None:
     given = Written(created(spark, tmp_path / "t", SCHEMA))
     given.write((1, "a", 1, False), (2, "b", 1, False))

@@ -184,6 +184,7 @@ def live_files(path: Path) -> dict[str, dict[str, Any]]:
     return files
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_the_query_purges_deletion_vectors(

@@ -130,6 +130,7 @@ def test_example_of_the_page_runs(spark: SparkSession, kafka_broker: KafkaBroker
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_library_through_spark_connect(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
     """The same program in a process without Java; its foreachBatch runs in a process of the server."""
     topic = fill(kafka_broker, prefix)

@@ -232,7 +232,7 @@ def test_a_value_that_reads_like_an_error_skips_no_other_record(
     assert spark.read.format("kafka").options(**client).load().isEmpty()
 
 
-@pytest.mark.parametrize("sink", ["delta", "kafka"])
+@pytest.mark.parametrize("sink", ["delta", pytest.param("kafka", marks=pytest.mark.long)])
 def test_record_that_a_transform_fails_for_is_named_and_can_be_skipped(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, sink: str
 ) -> None:
