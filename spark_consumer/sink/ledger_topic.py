@@ -9,15 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
-
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.kafka_topic import ensure_topic, newest_records, write_records
-from tailrace.spark_consumer.source.kafka_admin import open_consumer
+from tailrace.spark_consumer.source.kafka_admin import close_consumer, open_consumer
 from tailrace.spark_consumer.source.literal_rows import literal_rows
 
 if TYPE_CHECKING:
@@ -72,9 +69,8 @@ class LedgerTopic:
         write_records(literal_rows(spark, rows, "key string, value string"), self._client, self._topic)
 
     def close(self) -> None:
-        """Close the connections; what fails then is of no interest: the consumer is a member of no group."""
-        with suppress(Py4JError):
-            self._consumer.close(self._wait)
+        """Close the connections."""
+        close_consumer(self._consumer, self._wait)
 
     def _end(self) -> int:
         return int(self._consumer.endOffsets(self._partitions)[self._partitions[0]])

@@ -9,17 +9,15 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type, set_active
 from tailrace.spark_consumer.jvm import companion, java_class
 from tailrace.spark_consumer.source.kafka import select_raw
-from tailrace.spark_consumer.source.kafka_admin import open_consumer
+from tailrace.spark_consumer.source.kafka_admin import close_consumer, open_consumer
 from tailrace.spark_consumer.source.raw_rows import RawRows, RowsByTopic
 
 if TYPE_CHECKING:
@@ -81,9 +79,8 @@ class GroupReader:
         return {} if rows is None else self._by_topic.of(rows)
 
     def close(self) -> None:
-        """Close the connections; what fails then is of no interest: the consumer is a member of no group."""
-        with suppress(Py4JError):
-            self._consumer.close(self._duration)
+        """Close the connections."""
+        close_consumer(self._consumer, self._duration)
 
     def _rows(self, partitions: dict[_Partition, Any], ends: Mapping[_Partition, int]) -> Any | None:
         """Return the records of some partitions up to their ends in a buffer of Scala, None if they are too large."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from tailrace.spark_consumer.jvm import java_class
 
@@ -36,6 +39,15 @@ def open_consumer(spark: SparkSession, client: Mapping[str, str], own: Mapping[s
         **own,
     }
     return java_class(spark, "org.apache.kafka.clients.consumer.KafkaConsumer")(_settings(spark, client, settings))
+
+
+def close_consumer(consumer: Any, within: Any) -> None:
+    """Close a consumer of ``open_consumer``; what fails then is of no interest, because it is a member of no group.
+
+    ``within``: a ``java.time.Duration``.
+    """
+    with suppress(Py4JError):
+        consumer.close(within)
 
 
 def _settings(spark: SparkSession, client: Mapping[str, str], own: Mapping[str, str]) -> Any:
