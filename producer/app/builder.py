@@ -39,6 +39,7 @@ from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.snapshot.fork_server import ForkServer
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
+from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.binlog_reader import BinlogReader
 from tailrace.producer.streaming.change_emitter import ChangeEmitter
@@ -151,6 +152,8 @@ class SessionBuilder:
         checked = CheckedTables(captured, faults)
         topics.ensure_tables([table for table in captured if table not in checked.faults])
         context, stream = self._open_stream(restored, tables)
+        offset = context.transaction.offset
+        tables.read_behind(lambda: session.wait_until_executed(offset.barrier(), BARRIER_TIMEOUT_S))
         self._status.connected(config.topics.prefix)
         pending = self._track_tables(restored, checked)
         signals = self._resources.add(

@@ -143,6 +143,9 @@ class SnapshotSession(SplitReader, Protocol):
     def lock_holders(self, table: TableId) -> str:
         """Return what locks a table, for people."""
 
+    def wait_until_executed(self, offset: Offset, timeout_s: float) -> None:
+        """Wait until a statement sees what ``offset`` includes. Raises SourceUnavailableError on timeout."""
+
     def exists(self, table: TableId) -> bool:
         """Return whether the source has a table of this name now."""
 

@@ -72,6 +72,10 @@ class MySqlSnapshotSession:
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
+    def wait_until_executed(self, offset: Offset, timeout_s: float) -> None:
+        """Wait for the GTIDs: the catalog has what is executed."""
+        watermark.wait_until_executed(self._connection, mysql_offset(offset), timeout_s)
+
     def describe(self, table: TableId) -> CatalogTable:
         """Read the definition from information_schema."""
         return catalog.read_table(self._connection, table)

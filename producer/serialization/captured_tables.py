@@ -93,7 +93,8 @@ class CapturedTables:
         """
         self._config = config
         self._transforms = ColumnTransforms(config.filters)
-        self._read_catalog = read_catalog
+        self._read = read_catalog
+        self._wait: Callable[[], None] = lambda: None
         self._names = TopicNames(config.topics)
         self.topics = TopicOwners(self._names)
         """The stream lets all captured tables own their topics before it reads; readers know only what they read."""
@@ -116,7 +117,7 @@ class CapturedTables:
         Raises SchemaError for a table without a key (unless allowed), for a column of an unsupported type, and if
         another table has the same topic; also what ``SchemaRegistryClient.schema_id`` raises.
         """
-        described = self._describe(known_definition(definition, self._read_catalog))
+        described = self._describe(known_definition(definition, self.read_catalog))
         table = _with_key(described, self._config)
         if isinstance(definition, TableVersion) and not _configured_or_primary_key(described, self._config):
             self.keys.set_unique_key(table.id, described.unique_key, described.read)
@@ -134,9 +135,17 @@ class CapturedTables:
         source = SourceInfo(self._config.topics.prefix, table.id)
         return CapturedTable(table, topic, codec, source, schema_header(codec.schema))
 
+    def read_behind(self, wait: Callable[[], None]) -> None:
+        """Call ``wait`` before the catalog is read: it returns when the source has executed what the stream has read.
+
+        The log has a statement before the catalog has it, which then has the definition before the statement.
+        """
+        self._wait = wait
+
     def read_catalog(self, table: TableId) -> CatalogTable:
         """Return what the catalog says of a table. Raises SchemaError if it says nothing."""
-        return self._read_catalog(table)
+        self._wait()
+        return self._read(table)
 
     def triggers(self, table: TableId) -> str:
         """Return why a change of a table may change others by triggers; '' if it does not."""
@@ -144,7 +153,7 @@ class CapturedTables:
 
     def current_version(self, table: TableId) -> CapturedTable:
         """Compile the version that the catalog has now. Raises SchemaError if there is none, as ``version_of`` else."""
-        return self.version_of(self._read_catalog(table))
+        return self.version_of(self.read_catalog(table))
 
     def key_of(self, found: CatalogTable) -> tuple[str, ...]:
         """Return the columns of the record key. Raises SchemaError for a table without one, unless allowed."""
@@ -182,7 +191,7 @@ class CapturedTables:
         """Return the change of ADD COLUMN with the value of the rows that exist; None if records lack the column."""
         name = self.field_name(action.column)
         try:
-            found = self._read_catalog(table)
+            found = self.read_catalog(table)
         except SchemaError:
             return ColumnChange(AlterationKind.ADD, name)
         columns = found.table.columns
@@ -211,7 +220,7 @@ class CapturedTables:
         if self._config.converters.forms[1] == "json":
             return JsonFrame().truncate(envelope)
         try:
-            described = _described(self._read_catalog(table))
+            described = _described(self.read_catalog(table))
         except SchemaError:
             record_format = self._last_formats.get(table)
         else:
@@ -241,7 +250,7 @@ class CapturedTables:
         if not key_known and self._source_offset is not None:
             read = CatalogRead(self._source_offset(), written=True)
         try:
-            catalog = self._read_catalog(table)
+            catalog = self.read_catalog(table)
         except SchemaError as error:
             if not key_known:
                 raise

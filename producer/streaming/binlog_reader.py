@@ -220,6 +220,7 @@ class BinlogReader:
                 self._lifecycle.apply(event, self._effects(event))
                 offset.done(event)
             return
+        offset.statement = event
         restarting = self._lifecycle.apply(event, self._effects(event))
         offset.commit(event)
         if self._registry.reaches_end(event):

@@ -49,6 +49,8 @@ class StreamOffset:
         self.epoch = state.position.epoch
         """Epoch of the source."""
         self.transaction: TransactionBegin | None = None
+        self.statement: QueryEvent | None = None
+        """The statement that is applied now; outside of a transaction it has no begin."""
         self.resuming = False
         """The current transaction was begun before a restart, and not all that was done of it is passed."""
         self.counts: dict[str, int] = {}
@@ -104,7 +106,7 @@ class StreamOffset:
     def commit(self, event: TransactionCommit | QueryEvent) -> None:
         """Leave a transaction: it counts as executed from here on."""
         self._ended.append(event)
-        self.transaction = None
+        self.transaction = self.statement = None
         self.resuming = False
         if len(self._ended) >= _MAX_ENDED or isinstance(event, QueryEvent):  # the text of a statement may be long
             _ = self.position
@@ -226,14 +228,15 @@ class StreamOffset:
     # -- what restarts and readers need ------------------------------------------------------------------------------
 
     def barrier(self) -> Offset:
-        """Return what a SELECT must see: all that was read so far, including transactions that are partly done.
+        """Return what a SELECT must see: all that was read so far, including what is partly done.
 
         They are in the binlog already, so they become visible without any action of the producer.
         """
         barrier = self.position
         for gtid in self._pending:
             barrier = barrier.including(gtid)
-        return barrier if self.transaction is None else barrier.including(self.transaction.gtid)
+        current = self.transaction or self.statement
+        return barrier if current is None else barrier.including(current.gtid)
 
     def state(self) -> StoredOffset:
         """Return what is stored with the next commit."""

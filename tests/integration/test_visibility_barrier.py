@@ -10,10 +10,13 @@ import pytest
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
 from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.schemas.alteration import Alteration
+from tailrace.schemas.names import schemas_topic
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import everything, settings_of
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 from tests.support.replication import run
+from tests.support.topics import read_topic
 
 if TYPE_CHECKING:
     from tailrace.producer.model.split import Split
@@ -98,11 +101,41 @@ def test_a_large_xa_transaction_is_read_when_it_is_committed(kafka_broker: Kafka
         assert [row["id"] for row in rows] == list(range(20))
 
 
+def test_an_added_column_is_looked_up_when_it_is_visible(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """The binlog has an ALTER before the catalog: what it said would be that of the table before."""
+    with MySqlServer(version=VERSION, settings=SEMI_SYNC) as server:
+        run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
+        with CaptureThread(properties(server, kafka_broker, prefix, "d")) as capture:
+            capture.wait_snapshot()
+            capture.wait_position(server)
+            run(server, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
+            committing = threading.Thread(target=lambda: run(server, "ALTER TABLE d.t ADD v INT DEFAULT 3"))
+            committing.start()
+            try:
+                eventually(lambda: _waits(server) or _waits_for_table(server), "the stream has the ALTER", 60)
+                assert committing.is_alive(), "the statement was committed without its replica"
+            finally:
+                run(server, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+                committing.join(60)
+            capture.wait_position(server)
+
+        records = read_topic(kafka_broker.bootstrap, schemas_topic(prefix))
+        alterations = [Alteration.from_json(record.value or b"") for record in records]
+        assert [change.value for each in alterations if each for change in each.changes] == [3]
+
+
 def _stream_is_ahead(server: MySqlServer, capture: CaptureThread) -> bool:
     """Whether the stream has read a transaction that the server has not executed yet."""
     read = capture.status.snapshot()["stream"]["gtids"] or ""
     [(visible,)] = run(server, f"SELECT GTID_SUBSET('{read}', @@global.gtid_executed)")
     return not visible
+
+
+def _waits_for_table(server: MySqlServer) -> bool:
+    """Whether the catalog was read, but for the estimate of the rows, which waits for the ALTER."""
+    return any(
+        "metadata lock" in str(state) for (state,) in run(server, "SELECT STATE FROM information_schema.PROCESSLIST")
+    )
 
 
 def _waits(server: MySqlServer) -> bool:
