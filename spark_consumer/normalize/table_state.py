@@ -57,17 +57,17 @@ class TableState:
 
     def counts_before(self, found: TopicRange | None) -> bool:
         """Return whether none of the records of a range is counted."""
-        return found is None or all(self.ends.get(p, 0) <= max(each.start, 0) for p, each in found.partitions.items())
+        return found is None or all(self.ends.get(p, 0) <= begin for p, begin in found.begins.items())
 
     def written_for(self, batch: int, found: TopicRange | None) -> bool:
         """Return whether an attempt of a batch has written the state, with exactly the records of a range."""
         if (self.batch, self.idle) != (batch, found is None):
             return False
-        return found is None or all(self.ends.get(p) == each.end for p, each in found.partitions.items())
+        return found is None or all(self.ends.get(p) == end for p, end in found.ends.items())
 
     def ends_after(self, found: TopicRange | None) -> Mapping[int, int]:
         """Return the ends when the records of a range are counted too."""
-        return {**self.ends, **({p: each.end for p, each in found.partitions.items()} if found else {})}
+        return {**self.ends, **(found.ends if found else {})}
 
     def differs(self, other: TableState) -> bool:
         """Return whether a reader needs this state after the other."""

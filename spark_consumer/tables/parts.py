@@ -147,9 +147,8 @@ class PartedWork:
         """Process the parts that are left; return the sums."""
         while True:
             part = self._parts.next(spark, self._source, self._left)
-            left = self._left.after({number: each.end for number, each in part.partitions.items()})
-            begins = {number: max(each.start, 0) for number, each in left.partitions.items()}
-            found = self._make(part, {**self._ends, **begins}).run(spark)
+            left = self._left.after(part.ends)
+            found = self._make(part, {**self._ends, **left.begins}).run(spark)
             self._result = found if self._result is None else self._result.plus(found)
             if not left.partitions:
                 return self._result

@@ -156,8 +156,7 @@ def _lost(spark: SparkSession, source: Mapping[str, str], found: TopicRange, *, 
     beyond = {number: ends[number] for number, each in found.partitions.items() if each.end > ends[number]}
     removed = {number: begins[number] for number, each in found.partitions.items() if 0 <= each.start < begins[number]}
     if beyond:
-        read = {number: each.end for number, each in found.partitions.items()}
-        return ends_too_early(found.topic, beyond, read, same=same)
+        return ends_too_early(found.topic, beyond, found.ends, same=same)
     if not removed:
         return None
     return IncompleteTopicError(
