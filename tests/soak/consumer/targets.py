@@ -13,7 +13,7 @@ from tests.soak.tables import SoakTable
 from tests.support.driver_process import DriverProcess
 
 _VERSIONS: Final = 30
-_ATTEMPTS: Final = 20
+_ATTEMPTS: Final = 3
 
 
 def restore_table_copy(context: ConsumerContext) -> None:
@@ -32,12 +32,14 @@ def restore_table_copy(context: ConsumerContext) -> None:
 
 def restore_version(context: ConsumerContext) -> None:
     """RESTORE of a table to an earlier version; the driver runs, or is stopped meanwhile."""
-    running = context.rng.random() < 0.6
-    if not running and context.consumer.running:
+    running, table = context.rng.random() < 0.6, context.any_table()
+    if running and _restored(context, table):
+        return
+    if context.consumer.running:
         stop(context.consumer)
-    _restore(context, context.any_table())
-    if not running:
-        context.start()
+    if not _restored(context, table):
+        raise NotRecoveredError(f"no RESTORE of {table.name} while no driver ran")
+    context.start()
 
 
 def second_driver(context: ConsumerContext) -> None:
@@ -82,22 +84,22 @@ def _another(context: ConsumerContext, checkpoint: Path) -> DriverProcess:
     return context.new_consumer(context.folder / f"driver{context.others}", checkpoint)
 
 
-def _restore(context: ConsumerContext, table: SoakTable) -> None:
+def _restored(context: ConsumerContext, table: SoakTable) -> bool:
+    """RESTORE a table; return False if Delta refuses it each time, since a driver commits meanwhile."""
     spark, name = context.session(), f"delta.`{context.tables / table.name}`"
     forget_tables(context)
     for _ in range(_ATTEMPTS):
         if not (context.tables / table.name / "_delta_log").is_dir():
-            return
+            return True
         versions = [row["version"] for row in spark.sql(f"DESCRIBE HISTORY {name} LIMIT {_VERSIONS}").collect()]
         try:
             spark.sql(f"RESTORE TABLE {name} TO VERSION AS OF {context.rng.choice(versions)}")
         except Exception as error:
-            # Delta refuses it if the driver commits meanwhile.
             if "oncurrent" not in f"{type(error)} {error}":
                 raise
         else:
-            return
-    raise NotRecoveredError(f"no RESTORE of {name} in {_ATTEMPTS} attempts")
+            return True
+    return False
 
 
 def forget_tables(context: ConsumerContext) -> None:
