@@ -1,13 +1,13 @@
 """A pytest plugin: the tests that start servers run in two processes, if the machine is large enough for them.
 
-Each process starts servers of its own, and runs whole files, so that the fixtures of a module are made once. All tests
-that start Spark run in one process: two sessions need too much memory, and the other tests mostly wait meanwhile.
+Each process starts servers of its own, and runs whole files, so that the fixtures of a module are made once. Files that
+start Spark alternate with others, whose tests mostly wait. Without memory for two sessions, one process has them all.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,9 @@ WORKERS: Final = 2
 
 MEMORY: Final = 6 << 30
 """Bytes that two processes with their servers and one Spark session need."""
+
+MEMORY_OF_BOTH: Final = 12 << 30
+"""The same with two Spark sessions."""
 
 _WITHOUT_SERVERS: Final = ("tests/unit", "tests/docs")
 """Folders whose tests take seconds: a second process would only cost its start."""
@@ -48,32 +51,43 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
     config.option.loadscopereorder = False
     scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = _unit_of_work
+    scheduler._split_scope = _file if _memory() >= MEMORY_OF_BOTH else _file_or_spark
     return scheduler
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several processes: Spark first, because it takes longest; last the files that take no time.
+    """With several processes: Spark first, because it takes longest, in turns with others; last what takes no time.
 
-    The latter keep both processes busy to the end. The order is otherwise the random one.
+    The latter keeps both processes busy to the end. The order is otherwise the random one.
     Raises UsageError if a test starts Spark that the processes would not know of.
     """
     for item in items:
         if item.get_closest_marker("spark") and not item.nodeid.startswith(_SPARK):
             raise pytest.UsageError(f"{item.nodeid} starts Spark: name its file in _SPARK of {__name__}")
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: _rank(item.nodeid))
+        places = _places([_file(item.nodeid) for item in items])
+        items.sort(key=lambda item: places[_file(item.nodeid)])
 
 
-def _unit_of_work(nodeid: str) -> str:
-    return "spark" if nodeid.startswith(_SPARK) else nodeid.split("::", maxsplit=1)[0]
+def _file(nodeid: str) -> str:
+    return nodeid.split("::", maxsplit=1)[0]
 
 
-def _rank(nodeid: str) -> int:
-    if nodeid.startswith(_SPARK):
-        return 0
-    return 2 if nodeid.startswith(_WITHOUT_SERVERS) else 1
+def _file_or_spark(nodeid: str) -> str:
+    return "spark" if nodeid.startswith(_SPARK) else _file(nodeid)
+
+
+def _places(files: Sequence[str]) -> dict[str, tuple[bool, float, bool]]:
+    """Return what the files are sorted by: a share of those with Spark is followed by the same share of the others."""
+    kinds: dict[tuple[bool, bool], list[str]] = {}
+    for each in dict.fromkeys(files):
+        kinds.setdefault((each.startswith(_WITHOUT_SERVERS), each.startswith(_SPARK)), []).append(each)
+    return {
+        each: (quick, number / len(alike), not spark)
+        for (quick, spark), alike in kinds.items()
+        for number, each in enumerate(alike)
+    }
 
 
 def _can_be_shared(argument: Path, root: Path) -> bool:

@@ -43,16 +43,29 @@ def test_number_of_processes(
     assert _workers(monkeypatch, arguments, machine) == expected
 
 
-def test_files_without_servers_come_last_and_spark_first() -> None:
-    """The order of the files is otherwise the one of the collection."""
+def test_files_with_spark_alternate_with_others() -> None:
+    """Those without servers come last. The order is otherwise the one of the collection."""
     items: list[Any] = [
-        SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda _: None)
-        for nodeid in ("tests/unit/test_a.py::a", "tests/integration/test_c.py::c", "tests/integration/test_b.py::b",
-                       "tests/spark/test_d.py::d")
-    ]  # fmt: skip
+        SimpleNamespace(nodeid=f"tests/{folder}/test_{name}.py::{name}", get_closest_marker=lambda _: None)
+        for folder, name in (("unit", "a"), ("integration", "c"), ("integration", "b"), ("spark", "d"), ("sinks", "e"))
+    ]
     workers_plugin.pytest_collection_modifyitems(SimpleNamespace(workerinput={}), items)  # type: ignore[arg-type]
 
-    assert [item.nodeid[-1] for item in items] == ["d", "c", "b", "a"]
+    assert [item.nodeid[-1] for item in items] == ["d", "c", "e", "b", "a"]
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(20 << 30, "tests/spark/test_d.py"), (7 << 30, "spark")])
+def test_all_spark_tests_share_a_session_without_memory_for_two(
+    monkeypatch: pytest.MonkeyPatch, memory: int, expected: str
+) -> None:
+    """In one process."""
+    monkeypatch.setattr(workers_plugin, "_memory", lambda: memory)
+    monkeypatch.setattr("xdist.scheduler.loadscope.LoadScopeScheduling.__init__", lambda *_: None)
+    config: Any = SimpleNamespace(option=SimpleNamespace(dist="loadfile"))
+    scheduler: Any = workers_plugin.pytest_xdist_make_scheduler(config, None)
+
+    assert scheduler._split_scope("tests/spark/test_d.py::d") == expected
+    assert scheduler._split_scope("tests/integration/test_b.py::b") == "tests/integration/test_b.py"
 
 
 def test_spark_outside_of_its_files_is_refused() -> None:
