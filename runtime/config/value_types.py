@@ -128,5 +128,9 @@ def matching(pattern: str, expects: str) -> ValueType[str]:
     return ValueType(expects, read)
 
 
+DIRECTORY = matching("(?:[A-Za-z][A-Za-z0-9+.-]*:)?/.*", "an absolute path, or a URI such as s3a://bucket/path")
+"""A relative path would name another directory, and nothing would be there, if a program starts elsewhere."""
+
+
 TOPIC_PART = matching(r"[a-zA-Z0-9._-]+", "letters, digits, '.', '_' and '-' only")
 """A topic name or a part of one."""

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import RootConfig, Section, prefixed, section, supported
-from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, TOPIC_PART, integer, one_of
+from tailrace.runtime.config.value_types import BOOLEAN, DIRECTORY, SECRET, TEXT, TOPIC_PART, integer, one_of
 from tailrace.runtime.logging import LogFormat, LogLevel
 from tailrace.spark_consumer.config.converters import ConvertersConfig
 from tailrace.spark_consumer.config.sinks import NAMES, ChosenSink, NamedSinkConfig, attribute_of
@@ -49,7 +49,7 @@ class ConsumerConfig(RootConfig):
     topic_prefix: str = supported("topic.prefix", TOPIC_PART, required=True, doc="The producer's `topic.prefix`.")
     checkpoint: str = supported(
         "checkpointLocation",
-        TEXT,
+        DIRECTORY,
         required=True,
         doc="Directory for offsets and for records that wait for the end of their chunk. Each query needs its own.",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailrace.runtime.config.section import supported
-from tailrace.runtime.config.value_types import BOOLEAN, TEXT, integer
+from tailrace.runtime.config.value_types import BOOLEAN, DIRECTORY, integer
 from tailrace.spark_consumer.sink.table_names import TABLE_NAME
 from tailrace.spark_consumer.sink.table_options import TableOptions
 
@@ -18,7 +18,7 @@ class DeltaOptions(TableOptions):
 
     path: str | None = supported(
         "sink.path",
-        TEXT,
+        DIRECTORY,
         default_note="required without sink.table",
         doc="Directory of the tables; a table is at <path>/<database>/<table>, with special characters as %XX.",
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 from tailrace.runtime.config.section import prefixed, supported
-from tailrace.runtime.config.value_types import ANY_TEXT, TEXT, integer, one_of
+from tailrace.runtime.config.value_types import ANY_TEXT, DIRECTORY, integer, one_of
 from tailrace.spark_consumer.sink.shape import OVERRIDES_DOC, Shape, overrides
 from tailrace.spark_consumer.sink.table_options import TableOptions
 
@@ -29,7 +29,7 @@ class HudiOptions(TableOptions):
     )
     path: str = supported(
         "sink.path",
-        TEXT,
+        DIRECTORY,
         required=True,
         doc="Directory of the tables; a table is at <path>/<database>/<table>, with special characters as %XX.",
     )

@@ -29,7 +29,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.runtime.config.section import prefixed, supported
-from tailrace.runtime.config.value_types import ANY_TEXT, TEXT, InvalidValueError, ValueType
+from tailrace.runtime.config.value_types import ANY_TEXT, DIRECTORY, TEXT, InvalidValueError, ValueType
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.rowkind import RowKind
@@ -97,7 +97,7 @@ class ParquetOptions(MetadataOptions):
 
     path: str = supported(
         "sink.path",
-        TEXT,
+        DIRECTORY,
         required=True,
         doc="Directory of the changelogs; that of a table is <path>/<database>/<table>, with special characters as "
         "%XX.",

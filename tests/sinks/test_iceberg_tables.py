@@ -329,7 +329,7 @@ def opened(spark: SparkSession, table: str, **changes: str) -> Sink:
     given = {
         "bootstrap.servers": "unused:1",
         "topic.prefix": "p",
-        "checkpointLocation": "unused",
+        "checkpointLocation": "/unused",
         "sink": "iceberg",
         "sink.table": table,
         **changes,

@@ -38,6 +38,16 @@ def test_every_problem_is_reported_with_the_name_that_was_meant() -> None:
     assert "sink.path is missing: " in text
 
 
+def test_relative_directories_are_refused() -> None:
+    """A start in another working directory would find no checkpoint, and begin silently from the beginning."""
+    with pytest.raises(ConfigError) as caught:
+        config.parse({**GOOD, "checkpointLocation": "check", "sink.path": "s3a:tables"})
+
+    text = str(caught.value)
+    assert "checkpointLocation: 'check' (flag) is not an absolute path, or a URI such as s3a://bucket/path" in text
+    assert "sink.path: 's3a:tables' (flag) is not an absolute path, or a URI such as s3a://bucket/path" in text
+
+
 def test_sink_that_is_not_installed_is_reported_with_the_installed_ones() -> None:
     """With the other problems."""
     with pytest.raises(ConfigError, match=r"sink: 'hive' is not installed; .*console.*delta.*kafka") as caught:

@@ -273,7 +273,7 @@ def test_record_that_a_transform_fails_for_is_named_and_can_be_skipped(
 
 
 def test_tolerance_needs_a_topic_for_the_records() -> None:
-    given = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "c", "sink": "console"}
+    given = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "/c", "sink": "console"}
     with pytest.raises(ConfigError, match=r"it is needed for errors\.tolerance=all"):
         config.parse({**given, "errors.tolerance": "all"})
     with pytest.raises(ConfigError, match=r"'p\.x' would be read as a captured table"):

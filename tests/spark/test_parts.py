@@ -39,7 +39,7 @@ from tests.spark.records import Table, connect, decimal, table_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-REQUIRED = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "c", "sink": "console"}
+REQUIRED = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "/c", "sink": "console"}
 START = Sequence(1, 7, 100, 0, 0)
 
 
