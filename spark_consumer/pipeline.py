@@ -50,6 +50,7 @@ from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.parts import FailedWork, PartedWork, Parts, Work
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
+from tailrace.spark_consumer.tables.progress import TableProgress
 from tailrace.spark_consumer.tables.reasons import known_reason, missing_topic, unknown_reason
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.tables.upsert import UpsertTable
@@ -180,7 +181,7 @@ class Pipeline:
             # A new topic is read from its beginning, also if the query ends: the batch does not begin there.
             self._raise_if_no_table_goes_on(errors, ranges)
         finally:
-            self._parked.release(admitted)
+            self._parked.release(TableProgress.IN_BATCH)
         seconds = time.monotonic() - started
         self._status.batch_applied(batch_id, seconds)
         log.info(
@@ -250,7 +251,7 @@ class Pipeline:
             self._finish(spark, chunks, errors)
             self._raise_if_no_table_goes_on(errors, BatchRanges({}, ends))
         finally:
-            self._parked.release(chunks)
+            self._parked.release(TableProgress.RESUMING)
         return True
 
     def tend(self) -> bool:
@@ -356,7 +357,7 @@ class Pipeline:
             services.schemas.refresh(spark)
             topics |= {topic for topic in created if services.schemas.has(topic)}
         self._ends_read = True
-        idle = self._parked.without_position((topics & ranges.end.keys()) - ranges.ranges.keys())
+        idle = self._parked.admit_idle((topics & ranges.end.keys()) - ranges.ranges.keys())
         return {
             topic: TopicRange(topic, {int(n): OffsetRange(end, end) for n, end in ranges.end[topic].items()})
             for topic in idle

@@ -19,7 +19,7 @@ from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.sink.routing import QuerySink
-from tailrace.spark_consumer.tables.parking import TablePosition
+from tailrace.spark_consumer.tables.progress import TablePosition
 from tests.sinks.backend import SinkBackend
 from tests.spark.records import Feed, Message, Table
 from tests.support.topics import end_offset

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
 from tailrace.spark_consumer.errors import IncompleteTopicError
-from tailrace.spark_consumer.tables.parking import TablePosition
+from tailrace.spark_consumer.tables.progress import TablePosition
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner

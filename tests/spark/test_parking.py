@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,6 @@ from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.errors import ControlTopicError, SinkError, concerns_all_tables
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
-from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange
-from tailrace.spark_consumer.tables.parking import ParkedTables, TablePosition
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Table, connect, table_schema
@@ -66,57 +63,6 @@ def test_table_is_parked_and_resumed(
     assert table_rows(spark, tmp_path, "bad") == rows
     assert table_rows(spark, tmp_path, "good").keys() == {1, 2, 3}
     assert not file.exists()
-
-
-def test_position_bounds_what_is_read() -> None:
-    position = TablePosition("p.d.t", {"0": 5, "1": 7})
-
-    found = position.range_to({"0": 9, "1": 7, "2": 3})
-
-    assert found.partitions == {0: OffsetRange(5, 9), 2: OffsetRange(EARLIEST, 3)}
-    assert found.first(4).partitions == {0: OffsetRange(5, 8), 2: OffsetRange(EARLIEST, 2)}
-    assert position.reaches({"0": 5, "1": 6})
-    assert not position.reaches({"0": 5, "2": 1})
-    assert position.is_beyond({"0": 9, "1": 6})
-    assert position.is_beyond({"0": 9})  # a partition is gone
-    assert not position.is_beyond({"0": 5, "1": 8, "2": 1})
-    assert not position.is_beyond({})  # not known
-
-
-def test_position_at_the_beginning_of_a_topic_without_records_is_reached() -> None:
-    position = TablePosition("p.d.t", {"0": 5, "1": 7}, topic_id="former").at_beginning_of("new", {"0", "1"})
-
-    assert (position.starts, position.topic_id) == ({"0": EARLIEST, "1": EARLIEST}, "new")
-    assert position.is_at({"0": 0, "1": 0})
-    assert position.is_at({})
-    assert not position.is_at({"0": 0, "1": 1})
-    assert position.range_to({"0": 0, "1": 1}).partitions == {1: OffsetRange(EARLIEST, 1)}
-
-
-def test_parked_table_is_retried_after_a_time() -> None:
-    stopped = TablePosition("p.d.t", {"0": 5}, "reason", parked_at=time.time() - 60)
-    later, never = ParkedTables("c", 100, retry_s=3600), ParkedTables("c", 100, retry_s=0)
-    due = ParkedTables("c", 100, retry_s=30)
-    for tables in (later, never, due):
-        tables._positions["p.d.t"] = stopped
-
-    assert (later.resuming, never.resuming, due.resuming) == ([], [], ["p.d.t"])
-    assert later.behind({"p.d.t": {"0": 9}}, {}) == []
-    [chunk] = due.behind({"p.d.t": {"0": 9}}, {})
-    assert chunk.partitions == {0: OffsetRange(5, 9)}
-    assert due.behind({"p.d.t": {"0": 9}}, {}) == []  # the chunk is not done
-
-
-def test_parked_table_is_retried_on_request() -> None:
-    stopped = TablePosition("p.d.t", {"0": 5}, "reason", parked_at=time.time())
-    tables = ParkedTables("c", 100, retry_s=0)
-    tables._positions["p.d.t"] = stopped
-
-    tables.retry()
-    [chunk] = tables.behind({"p.d.t": {"0": 9}}, {})
-    assert chunk.partitions == {0: OffsetRange(5, 9)}
-    tables.release({"p.d.t": chunk})
-    assert tables.behind({"p.d.t": {"0": 9}}, {}) == []  # once for each request
 
 
 @pytest.mark.timeout(1800)

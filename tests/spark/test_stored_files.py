@@ -23,7 +23,8 @@ from tailrace.spark_consumer.normalize.table_state import TableState, TableState
 from tailrace.spark_consumer.sink.assignments import Assignments
 from tailrace.spark_consumer.sink.parquet import _claim_in
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
-from tailrace.spark_consumer.tables.parking import ParkedTables, TablePosition
+from tailrace.spark_consumer.tables.parking import ParkedTables
+from tailrace.spark_consumer.tables.progress import TablePosition, TableProgress
 from tests.spark.running import run_query
 from tests.support.faulty_files import Faults, faulty_files
 
@@ -218,17 +219,17 @@ def test_documents_without_a_version_open(spark: SparkSession, tmp_path: Path) -
         tables.load(spark)
         before, _ = TableStates(checkpoint).load(spark, TOPIC, 4, TopicRange(TOPIC, {0: OffsetRange(5, 9)}))
 
-    assert tables._positions == {
-        TOPIC: TablePosition(
-            TOPIC,
-            {"0": 7, "1": -2},
-            hint="h",
-            details={"cause": "c"},
-            parked_at=1764000000.5,
-            until={"0": 9},
-            topic_id="kvvw8Z6QSZ2xsqvPXdBPrg",
-        )
-    }
+    [table] = tables._tables.values()
+    assert table.progress is TableProgress.BEHIND
+    assert table.position == TablePosition(
+        TOPIC,
+        {"0": 7, "1": -2},
+        hint="h",
+        details={"cause": "c"},
+        parked_at=1764000000.5,
+        until={"0": 9},
+        topic_id="kvvw8Z6QSZ2xsqvPXdBPrg",
+    )
     assert before == TableState(
         step=3,
         batch=3,
