@@ -31,7 +31,7 @@ from tailrace.spark_consumer.source.topic_ends import beginning_offsets, end_off
 from tailrace.spark_consumer.source.topic_ids import unknown_id
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
-from tailrace.spark_consumer.tables.driver_tables import DriverTables
+from tailrace.spark_consumer.tables.driver_decoder import DriverTables
 from tailrace.spark_consumer.tables.reasons import ends_too_early
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.transform.table_transform import TableTransform

@@ -1,11 +1,13 @@
-"""Decodes the records of a table in the driver, counts them, and finds the last change of each key, without a query.
+"""Decodes the records of a small table in the driver, counts them, and finds the last change of each key.
 
-The expressions are those of the queries (json_decoder.py): they are planned once for a schema. The driver looks at
-numbers and keys of the records only.
+Each query would cost more than the few records. The expressions are those of the queries (json_decoder.py): they are
+planned once for a schema. The driver looks at numbers and keys of the records only. What is not plain is left to
+queries (upsert.py), as is everything that fails before the commit: they have the same results and the same errors.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +17,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.rowkind import Op
 from tailrace.spark_consumer.column_cache import ColumnCache
+from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type, set_active
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import MetadataField
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.source.raw_rows import RawRows
 
+MOST_KB: Final = 400 << 10
+"""Of memory that decoders take."""
 _OPS: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value)
 _DESCRIPTION: Final = ColumnCache["Column"]()
 
@@ -93,6 +98,46 @@ def decoder_kb(schema: TableSchema, images: Images) -> int:
     columns = [column for image in ("before", "after") for column in image_fields(schema, image, images)]
     types = [field_type(column.schema, column=column.name, topic=schema.topic) for column in columns]
     return 300 + 50 * sum(each.decode is not None for each in types)
+
+
+class DriverTables:
+    """The decoders of a query, and whether they work; several threads use it, each for its own topics."""
+
+    def __init__(self) -> None:
+        self.path = DriverPath("small tables are read by queries for a while")
+        self._lock = threading.Lock()
+        self._decoders: dict[object, DriverDecoder] = {}
+        self._size = 0
+
+    def decoder(
+        self,
+        spark: SparkSession,
+        raw: tp.StructType,
+        schema: TableSchema,
+        images: Images,
+        fields: tuple[MetadataField, ...],
+    ) -> DriverDecoder | None:
+        """Return a decoder of records of one schema; None if those of other tables leave no memory for it.
+
+        To replace one of them would not pay: its table has a batch before this one has the next.
+        """
+        key = schema.topic, schema.fingerprint, images, fields
+        with self._lock:
+            found = self._decoders.get(key)
+        if found is not None and found.takes(raw):
+            return found
+        added = 0 if found is not None else decoder_kb(schema, images)
+        with self._lock:
+            if self._size + added > MOST_KB:
+                return None
+            self._size += added
+        try:
+            found = self._decoders[key] = DriverDecoder(spark, raw, schema, images, fields)
+        except BaseException:
+            with self._lock:
+                self._size -= added
+            raise
+        return found
 
 
 def _description() -> Column:

@@ -21,7 +21,7 @@ from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink import delta_driver_changes
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
 from tailrace.spark_consumer.source.group_reader import GroupReader
-from tailrace.spark_consumer.tables import driver_tables
+from tailrace.spark_consumer.tables import driver_decoder
 from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder, decoder_kb
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.driver_batches import count_driver_batches
@@ -274,7 +274,7 @@ def test_a_failure_before_the_commit(
 ) -> None:
     """The batch goes through queries, as do those that follow; one line tells it."""
     if failure == "decoder":
-        monkeypatch.setattr(driver_tables, "DriverDecoder", fails)
+        monkeypatch.setattr(driver_decoder, "DriverDecoder", fails)
     else:
         monkeypatch.setattr(delta_driver_changes, "RowFunction", fails)
     with capture_logs() as logs:
@@ -298,7 +298,7 @@ def test_a_failure_that_passes(
         return DriverDecoder(*arguments)
 
     monkeypatch.setattr(driver_path, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr(driver_tables, "DriverDecoder", fails_once)
+    monkeypatch.setattr(driver_decoder, "DriverDecoder", fails_once)
     with capture_logs() as logs:
         consume(spark, written.given)
     written.check(spark)
@@ -311,7 +311,7 @@ def test_memory_for_some_tables(
 ) -> None:
     """The others go through queries; none makes room for another."""
     sizes = {table.schema.table: decoder_kb(table.schema, Images.UPSERT) for table in written.tables}
-    monkeypatch.setattr(driver_tables, "MOST_KB", 2 * max(sizes.values()))
+    monkeypatch.setattr(driver_decoder, "MOST_KB", 2 * max(sizes.values()))
     consume(spark, written.given)
     written.check(spark)
     assert len(+in_driver) == 2

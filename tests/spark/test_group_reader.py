@@ -17,8 +17,7 @@ from tailrace.spark_consumer.source.group_reader import GroupReader, StalledRead
 from tailrace.spark_consumer.source.kafka import range_options, read_raw, select_raw
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
 from tailrace.spark_consumer.source.raw_rows import RawRows
-from tailrace.spark_consumer.tables.group_readers import GroupReaders
-from tailrace.spark_consumer.tables.shared_read import MOST_BYTES, InDriver, SharedReads
+from tailrace.spark_consumer.tables.shared_read import MOST_BYTES, GroupReaders, InDriver, SharedReads
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Message, Table, table_schema
 from tests.spark.running import count_jobs
