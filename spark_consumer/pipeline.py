@@ -18,9 +18,6 @@ from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError, Sin
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import TableResult
-from tailrace.spark_consumer.normalize.carry_over import CarryOver
-from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
-from tailrace.spark_consumer.normalize.table_state import TableStates
 from tailrace.spark_consumer.sink.base import SinkContext
 from tailrace.spark_consumer.sink.behind import TargetBehindError
 from tailrace.spark_consumer.sink.routing import QuerySink
@@ -45,15 +42,17 @@ from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.source.topic_ids import TopicIds
 from tailrace.spark_consumer.source.topic_policies import TopicPolicies
 from tailrace.spark_consumer.tables.bad_record import DeadLetters, position
-from tailrace.spark_consumer.tables.base import TableServices, TableWork
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
-from tailrace.spark_consumer.tables.parts import FailedWork, PartedWork, Parts, Work
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
 from tailrace.spark_consumer.tables.progress import TableProgress
+from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.tables.reasons import known_reason, missing_topic, unknown_reason
+from tailrace.spark_consumer.tables.services import StoredTables, TableServices, Writing
 from tailrace.spark_consumer.tables.shared_read import SharedReads
+from tailrace.spark_consumer.tables.snapshot import Snapshots
 from tailrace.spark_consumer.tables.upsert import UpsertTable
+from tailrace.spark_consumer.tables.work import MakePart, Parts, TableWork
 from tailrace.spark_consumer.transform.rules import Rules
 from tailrace.spark_consumer.transform.transforms import Transforms
 
@@ -99,6 +98,7 @@ class _Opened:
 
     services: Mapping[str, TableServices]
     """By the name of the sink; they differ in nothing else."""
+    parts: Parts
     pool: TablePool
     background: TablePool
     """For tables that are taken up again."""
@@ -134,7 +134,6 @@ class Pipeline:
             unlimited=self._sinks.is_changelog,
             topic_id=self._ids.get,
         )
-        self._parts = Parts(self._parked, settings.max_bytes)
         self._runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
         self._schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
         self._transforms: Transforms | None = None
@@ -177,7 +176,7 @@ class Pipeline:
                 self._raise_if_no_table_goes_on(errors, ranges)
             self._finish(spark, {**admitted, **idle}, errors)
             for topic in errors.keys() & idle.keys():
-                services.states.discard_idle(spark, topic, batch_id)
+                services.stored.states.discard_idle(spark, topic, batch_id)
             # A new topic is read from its beginning, also if the query ends: the batch does not begin there.
             self._raise_if_no_table_goes_on(errors, ranges)
         finally:
@@ -280,8 +279,8 @@ class Pipeline:
         try:
             self._sinks.close()
         finally:
-            if self._opened is not None and self._opened.common.shared is not None:
-                self._opened.common.shared.close()
+            if self._opened is not None and self._opened.common.reading.shared is not None:
+                self._opened.common.reading.shared.close()
             self._admin.close()
 
     def _open(self, spark: SparkSession) -> _Opened:
@@ -306,28 +305,32 @@ class Pipeline:
         )
         source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
         letters = settings.dead_letter_topic
-        services = partial(
-            TableServices,
-            source=source,
-            schemas=self._schemas,
-            ends=SplitEnds(self._control(watermarks_topic(settings.prefix), READ_COMMITTED)),
-            states=TableStates(settings.checkpoint),
-            carry_over=CarryOver(settings.checkpoint),
-            deletes=RememberedDeletes(settings.checkpoint),
-            format=record_format(settings.format),
-            runs=self._runs,
-            transforms=transforms,
+        reading = Reading(
+            source,
+            self._schemas,
+            record_format(settings.format),
             is_compacted=self._policies.is_compacted,
             topic_id=self._ids.get,
-            phases=self._status.phases,
-            accept_incomplete=settings.accept_incomplete,
             shared=SharedReads(source),
             dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
         )
+        ends = SplitEnds(self._control(watermarks_topic(settings.prefix), READ_COMMITTED))
+        snapshots = Snapshots(reading, ends, self._runs, settings.accept_incomplete)
+        stored = StoredTables(settings.checkpoint)
         fields = {sink.name: sink.plugin.fields(sink.options) for sink in self._sinks.router.sinks}
-        opened = self._sinks.open(spark, context).items()
-        by_sink = {name: services(sink=sink, fields=fields[name]) for name, sink in opened}
-        return _Opened(by_sink, TablePool(spark, settings.table_threads), TablePool(spark, 1), clone_session(spark))
+        writing = {
+            name: Writing(sink, transforms, fields[name]) for name, sink in self._sinks.open(spark, context).items()
+        }
+        return _Opened(
+            {
+                name: TableServices(reading, snapshots, stored, each, self._status.phases)
+                for name, each in writing.items()
+            },
+            Parts(self._parked, source, settings.max_bytes),
+            TablePool(spark, settings.table_threads),
+            TablePool(spark, 1),
+            clone_session(spark),
+        )
 
     def _new_transforms(self, spark: SparkSession) -> Transforms:
         return Transforms(spark, self._settings.rules, self._schemas, self._sinks.router)
@@ -351,11 +354,12 @@ class Pipeline:
         """
         if watermarks_topic(self._settings.prefix) not in ranges.ranges and self._ends_read:
             return {}
-        created, topics = services.ends.refresh(spark), services.ends.topics()
+        ends, schemas = services.snapshots.ends, services.reading.schemas
+        created, topics = ends.refresh(spark), ends.topics()
         if created - topics:
             # The record of a table that arrives precedes its schema, which comes with its first row.
-            services.schemas.refresh(spark)
-            topics |= {topic for topic in created if services.schemas.has(topic)}
+            schemas.refresh(spark)
+            topics |= {topic for topic in created if schemas.has(topic)}
         self._ends_read = True
         idle = self._parked.admit_idle((topics & ranges.end.keys()) - ranges.ranges.keys())
         return {
@@ -370,33 +374,29 @@ class Pipeline:
         found: TopicRange | None,
         ends: Mapping[str, int],
         batch_id: int,
-    ) -> Work:
+    ) -> TableWork:
         """Return the work of a table; ``ends`` are all partitions, with the offsets up to which they are read then."""
-        read = {int(name): offset for name, offset in ends.items()}
-        try:
+
+        def open_table() -> MakePart:
             services = opened.services[self._sinks.router.of(topic).name]
             images = self._sinks.router.images(topic)
-        except SinkError as error:
-            return FailedWork(topic, found, error)
-        kind = ChangelogTable if images is Images.CHANGELOG else UpsertTable
+            kind = ChangelogTable if images is Images.CHANGELOG else UpsertTable
+            return partial(kind, services, topic, batch_id, images=images)
 
-        def make(part: TopicRange | None, read_then: Mapping[int, int]) -> TableWork:
-            return kind(services, topic, part, batch_id, read_then, images=images)
+        read = {int(name): offset for name, offset in ends.items()}
+        return TableWork(opened.parts, open_table, topic, found, read)
 
-        if found is None:
-            return make(None, read)
-        return PartedWork(self._parts, services.source, make, found, read)
-
-    def _run(self, spark: SparkSession, pool: TablePool, works: Sequence[Work]) -> dict[str, BaseException]:
+    def _run(self, spark: SparkSession, pool: TablePool, works: Sequence[TableWork]) -> dict[str, BaseException]:
         """Run some works and return the errors by topic; raise one that does not concern only its table."""
         services = self._open(spark).common
+        reading = services.reading
         if works:
             self._runs.next_batch()
             with self._phase(spark, "schemas"):
-                services.schemas.refresh(spark)
+                reading.schemas.refresh(spark)
             self._ids.refresh(spark, [work.topic for work in works if work.offsets])
         with self._status.phases.measure("tables"):
-            errors = pool.run(works, self._applied, services.dead_letters, services.shared)
+            errors = pool.run(works, self._applied, reading.dead_letters, reading.shared)
         # A topic that does not exist looks like a broker that does not answer.
         unclear = [topic for topic, error in errors.items() if not isinstance(error, TailraceError)]
         missing = self._ids.missing(spark, unclear)
@@ -413,8 +413,8 @@ class Pipeline:
             if topic in missing:
                 found[topic] = missing_topic(topic, error)
             elif not isinstance(error, TailraceError):
-                same = services.states.topic_id(topic) == self._ids.present(spark, topic) != ""
-                found[topic] = known_reason(spark, services.source, topic, ranges[topic], error, same=same) or error
+                same = services.stored.states.topic_id(topic) == self._ids.present(spark, topic) != ""
+                found[topic] = known_reason(spark, reading.source, topic, ranges[topic], error, same=same) or error
         return found
 
     def _finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, BaseException]) -> None:
@@ -428,7 +428,7 @@ class Pipeline:
                 reason.add_context(sink=self._sinks.router.name_of(topic))
         self._errors |= found
         if any(isinstance(reason, TargetBehindError) for reason in found.values()):
-            self._open(spark).common.ends.reread(spark)
+            self._open(spark).common.snapshots.ends.reread(spark)
         self._parked.finish(spark, done, found)
         self._status.parked(self._parked.as_dict())
 
@@ -439,7 +439,7 @@ class Pipeline:
         if failed and tables <= stopped:
             raise next(iter(failed.values()))
 
-    def _applied(self, work: Work, result: TableResult) -> None:
+    def _applied(self, work: TableWork, result: TableResult) -> None:
         before = self._status.table_applied(work.topic, result)
         if result.snapshot is not None and (before is None or before.state != result.snapshot.state):
             if result.snapshot.state == "loading":

@@ -21,8 +21,7 @@ from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later, truncate_time, without_truncated
 from tailrace.spark_consumer.sink.base import TableBatch, Write
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
-from tailrace.spark_consumer.tables.base import CACHE, TableWork
-from tailrace.spark_consumer.tables.snapshot import advance, check_beginning, check_start
+from tailrace.spark_consumer.tables.work import CACHE, TablePart
 from tailrace.spark_consumer.transform.failing_record import failures_named
 
 if TYPE_CHECKING:
@@ -41,23 +40,23 @@ class _Records:
     raw: DataFrame
 
 
-class ChangelogTable(TableWork):
+class ChangelogTable(TablePart):
     """The work of one table for ``Images.CHANGELOG``."""
 
     def run(self, spark: SparkSession) -> TableResult:
         """Write the range, and what is not held any more, to the sink."""
-        before, after = self._services.states.load(spark, self._topic, self._batch_id, self._range)
+        before, after = self._stored.states.load(spark, self._topic, self._batch_id, self._range)
         self._require_same_topic(before)
         self._require_end(before)
-        self._services.carry_over.remove(spark, self._topic, before.released, before.held)
+        self._stored.carry_over.remove(spark, self._topic, before.released, before.held)
         if self._range is None:
             return self._run(spark, before, after, None, ())
-        raw = self._services.read(spark, self._range)
+        raw = self._reading.read(spark, self._range)
         # While splits wait, held records are written as they were read.
-        cached = bool(before.progress.open or self._services.ends.pending(self._topic))
+        cached = bool(before.progress.open or self._snapshots.ends.pending(self._topic))
         raw = raw.persist(CACHE) if cached else raw
-        schema, rows = self._services.decode(raw, self._topic, Images.CHANGELOG)
-        self._services.transform(schema)  # a rule that does not fit stops the table before its state is stored
+        schema, rows = self._decode(raw)
+        self._transform(schema)  # a rule that does not fit stops the table before its state is stored
         small = self._range.offsets <= SMALL_OFFSETS
         with interpreted(spark, when=small):
             decoded = rows.persist(CACHE)
@@ -78,10 +77,10 @@ class ChangelogTable(TableWork):
         stats: Iterable[SplitStats],
     ) -> TableResult:
         if self._range is not None:
-            check_start(self._services, self._topic, before, self._range)
-            check_beginning(spark, self._services, self._topic, self._range)
+            self._snapshots.check_start(self._topic, before, self._range)
+            self._snapshots.check_beginning(spark, self._topic, self._range)
         found_truncate = None if new is None else last_truncate(new.decoded, stats)
-        created = self._services.ends.created(self._topic)
+        created = self._snapshots.ends.created(self._topic)
         with self._phase(spark, "state"):
             state = after or self._next(spark, before, stats, later(later(before.truncated, found_truncate), created))
         truncated = state.truncated if state.truncated != before.truncated else None
@@ -91,7 +90,7 @@ class ChangelogTable(TableWork):
                 self._store(spark, before, state, {})
             return self._result(state, 0, None, {})
         folders = [folder for folder in before.held if folder not in state.released]
-        keys = self._services.carry_over.keys(spark, self._topic, folders) if folders else None
+        keys = self._stored.carry_over.keys(spark, self._topic, folders) if folders else None
         found = with_holder(records.decoded, state.progress.open, keys)
         waiting = keys is not None or bool(state.progress.open)
         # Records that were held are decoded once.
@@ -111,7 +110,7 @@ class ChangelogTable(TableWork):
         self, spark: SparkSession, before: TableState, stats: Iterable[SplitStats], truncated: Sequence | None
     ) -> TableState:
         """Return the state after the batch, without the records that it holds newly."""
-        step = advance(spark, self._services, self._topic, before, stats, read=self._ends)
+        step = self._snapshots.advance(spark, self._topic, before, stats, read=self._ends)
         completed = dict(step.completed)
         released = tuple(folder for folder in before.held if folder.holder in completed)
         still_held = {split for folder, splits in before.held.items() if folder not in released for split in splits}
@@ -128,12 +127,12 @@ class ChangelogTable(TableWork):
             held={folder: splits for folder, splits in before.held.items() if folder not in released},
             released=released,
             truncated=truncated,
-            topic_id=self._services.topic_id(self._topic) or before.topic_id,
+            topic_id=self._reading.topic_id(self._topic) or before.topic_id,
         )
 
     def _require_same_topic(self, before: TableState) -> None:
         """Raise NewTopicError if the state belongs to another topic of the same name."""
-        topic_id = self._services.topic_id(self._topic)
+        topic_id = self._reading.topic_id(self._topic)
         if before.topic_id and topic_id and before.topic_id != topic_id:
             raise NewTopicError(
                 f"topic {self._topic} was deleted and created again: the changelog has the records of the former one",
@@ -151,16 +150,15 @@ class ChangelogTable(TableWork):
         """
         if not state.released and (new is not None or not empty):
             return new
-        raw = self._services.carry_over.read(spark, self._topic, state.released)
-        if self._services.dead_letters is not None:
-            raw = self._services.dead_letters.without(raw, self._topic)
-        schema, decoded = self._services.decode(raw, self._topic, Images.CHANGELOG)
+        raw = self._stored.carry_over.read(spark, self._topic, state.released)
+        raw = self._reading.without_bad(raw, self._topic)
+        schema, decoded = self._decode(raw)
         if new is None:
             return _Records(schema, decoded, raw)
         raw = new.raw.unionByName(raw)
         if schema == new.schema:
             return _Records(schema, new.decoded.unionByName(decoded), raw)
-        return _Records(*self._services.decode(raw, self._topic, Images.CHANGELOG), raw)
+        return _Records(*self._decode(raw), raw)
 
     def _hold(self, raw: DataFrame, found: DataFrame, step: int) -> dict[HeldFolder, tuple[str, ...]]:
         """Store the raw records that are held newly; return their folders, with the splits of the records."""
@@ -169,7 +167,7 @@ class ChangelogTable(TableWork):
         if rows:
             identity = held.select("partition", "offset", "holder")
             records = raw.where(fn.col("value").isNotNull()).join(identity, ["partition", "offset"])
-            self._services.carry_over.write(records, self._topic, step)
+            self._stored.carry_over.write(records, self._topic, step)
         return {HeldFolder(row["holder"], step): tuple(sorted(row["splits"])) for row in rows}
 
     def _store(
@@ -177,7 +175,7 @@ class ChangelogTable(TableWork):
     ) -> TableState:
         state = replace(state, held={**state.held, **held})
         if state.differs(before):
-            self._services.states.save(spark, self._topic, state, before)
+            self._stored.states.save(spark, self._topic, state, before)
         return state
 
     def _write(
@@ -191,7 +189,7 @@ class ChangelogTable(TableWork):
         resolved = resolve_splits(ready, state.completed)
         if state.released or any(stat.incremental for stat in stats):
             resolved = with_contained_sequence(resolved)
-        transform = self._services.transform(schema)
+        transform = self._transform(schema)
         rows = to_changelog(transform.apply(resolved, Images.CHANGELOG)).persist(CACHE)
         try:
             with failures_named(resolved, transform, Images.CHANGELOG):
@@ -200,7 +198,7 @@ class ChangelogTable(TableWork):
                 if totals[0] or write.truncated is not None or self._has_ledger(transform.schema):
                     name = self._write_name(state)
                     batch = TableBatch(transform.schema, rows, truncated=write.truncated, name=name, write=write)
-                    self._services.sink.write_batch(batch, self._batch_id)
+                    self._sink.write_batch(batch, self._batch_id)
             counts = {kind.name.lower(): totals[kind.name.lower()] for kind in RowKind}
             return self._result(state, totals[0], totals[1], counts)
         finally:
@@ -208,7 +206,7 @@ class ChangelogTable(TableWork):
 
     def _has_ledger(self, schema: TableSchema) -> bool:
         """Return whether the sink stores the end of the range, also without a row."""
-        return self._range is not None and bool(schema.columns) and self._services.sink.applied(schema) is not None
+        return self._range is not None and bool(schema.columns) and self._sink.applied(schema) is not None
 
     def _write_of(
         self, before: TableState, state: TableState, new: _Records | None, truncated: Sequence | None
@@ -220,7 +218,7 @@ class ChangelogTable(TableWork):
             begins=self._begins,
             ends={**self._begins, **(self._range.ends if self._range else {})},
             settled=not (state.held or state.progress.open),
-            is_whole=self._is_whole(before),
+            is_whole=self._snapshots.is_whole(before),
             releases=bool(state.released),
             truncated=truncated,
             truncated_ms=event,
@@ -233,5 +231,5 @@ class ChangelogTable(TableWork):
         return " ".join(f"{number}:{start}" for number, start in sorted(self._range.begins.items()))
 
     def _result(self, state: TableState, rows: int, newest_ms: int | None, kinds: Mapping[str, int]) -> TableResult:
-        status = self._services.snapshot_status(self._topic, state.progress)
+        status = self._snapshots.status(self._topic, state.progress)
         return TableResult(rows, newest_ms, status, {kind: count for kind, count in kinds.items() if count})

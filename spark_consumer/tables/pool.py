@@ -13,10 +13,10 @@ from pyspark.util import InheritableThread
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS
 from tailrace.spark_consumer.tables.bad_record import DeadLetters
-from tailrace.spark_consumer.tables.parts import Work
 from tailrace.spark_consumer.tables.shared_read import SharedReads
+from tailrace.spark_consumer.tables.work import TableWork
 
-Applied = Callable[[Work, TableResult], None]
+Applied = Callable[[TableWork, TableResult], None]
 """Called on the thread of the table when its work is done."""
 
 
@@ -56,7 +56,7 @@ class TablePool:
 
     def run(
         self,
-        works: Iterable[Work],
+        works: Iterable[TableWork],
         applied: Applied,
         letters: DeadLetters | None = None,
         shared: SharedReads | None = None,
@@ -82,10 +82,10 @@ class TablePool:
         return run.errors
 
 
-def _groups(works: Sequence[Work], threads: int) -> list[list[Work]]:
+def _groups(works: Sequence[TableWork], threads: int) -> list[list[TableWork]]:
     """Return works in groups: small ranges together, others alone."""
     most = max(1, min(_MAX_GROUP, len(works) // (2 * threads)))
-    groups: list[list[Work]] = []
+    groups: list[list[TableWork]] = []
     size = SMALL_OFFSETS
     for work in works:
         can_share = work.found is not None and not work.found.cut_off
@@ -101,7 +101,7 @@ class _Run:
     """One run of a pool; each thread calls ``drain`` with a session of its own."""
 
     def __init__(
-        self, queue: deque[list[Work]], applied: Applied, letters: DeadLetters | None, shared: SharedReads | None
+        self, queue: deque[list[TableWork]], applied: Applied, letters: DeadLetters | None, shared: SharedReads | None
     ) -> None:
         self._queue = queue
         self._applied = applied
@@ -125,19 +125,19 @@ class _Run:
                 for work in group:
                     self.errors.setdefault(work.topic, error)
 
-    def _read_together(self, spark: SparkSession, group: Sequence[Work]) -> AbstractContextManager[None]:
+    def _read_together(self, spark: SparkSession, group: Sequence[TableWork]) -> AbstractContextManager[None]:
         if self._shared is None:
             return nullcontext()
         return self._shared.of(spark, [work.found for work in group if work.found is not None])
 
-    def _run(self, spark: SparkSession, work: Work) -> None:
+    def _run(self, spark: SparkSession, work: TableWork) -> None:
         try:
             spark.sparkContext.setJobDescription(work.topic)
             self._applied(work, self._result(spark, work))
         except BaseException as error:  # noqa: BLE001 - the caller decides about it
             self.errors[work.topic] = error
 
-    def _result(self, spark: SparkSession, work: Work) -> TableResult:
+    def _result(self, spark: SparkSession, work: TableWork) -> TableResult:
         while True:
             try:
                 return work.run(spark)

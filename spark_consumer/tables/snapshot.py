@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from tailrace.spark_consumer.errors import DamagedTopicError, IncompleteTopicError
-from tailrace.spark_consumer.normalize.split_progress import MissingRecords, SplitStep
+from tailrace.spark_consumer.monitor.table_result import SnapshotStatus
+from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
+from tailrace.spark_consumer.normalize.split_progress import MissingRecords, SplitProgress, SplitStep
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
+from tailrace.spark_consumer.source.runs import SnapshotRuns
+from tailrace.spark_consumer.source.split_ends import SplitEnds
+from tailrace.spark_consumer.source.topic_ends import beginning_offsets, end_offsets
+from tailrace.spark_consumer.tables.reading import Reading
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +24,6 @@ if TYPE_CHECKING:
     from tailrace.spark_consumer.normalize.table_state import TableState
     from tailrace.spark_consumer.source.ranges import TopicRange
     from tailrace.spark_consumer.source.split_ends import SplitEnd
-    from tailrace.spark_consumer.tables.base import TableServices
 
 _HINT: Final = (
     "set tailrace.incomplete.topic.handling.mode=warn and send a signal for an incremental snapshot of the table; keep "
@@ -27,118 +33,142 @@ _HINT: Final = (
 log = structlog.get_logger(__name__)
 
 
-def advance(
-    spark: SparkSession,
-    services: TableServices,
-    topic: str,
-    before: TableState,
-    stats: Iterable[SplitStats],
-    *,
-    read: Mapping[int, int],
-) -> SplitStep:
-    """Return the progress of a topic after a batch; ``read`` are the offsets up to which the topic is read then.
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """The snapshots of the tables of a query; every member is safe to use from several threads."""
 
-    The records of a split are in the topic before its END certificate. If the topic is read up to where it ended when
-    the certificate was seen, records that are missing will not come: Kafka has removed them. Raises
-    IncompleteTopicError, or DamagedTopicError for other rows, unless the configuration accepts that.
-    """
-    progress = before.progress
-    pending = services.ends.pending(topic).values()
-    # What an earlier batch completed is certain only now: that batch was written.
-    services.ends.release(topic, [end.split for end in pending if progress.has(end)])
-    ends = [end for end in pending if not progress.has(end)]
-    step = progress.advance(stats, ends)
-    accepted = [end.split for end in step.different]
-    if step.different:
-        _accept_different(services, topic, step.different)
-    if step.missing and _will_not_come(spark, services, topic, before, step.missing, read=read):
-        accepted += [missing.end.split for missing in step.missing]
-    return progress.advance(stats, ends, accept=accepted) if accepted else step
+    reading: Reading
+    ends: SplitEnds
+    runs: SnapshotRuns
+    accept_incomplete: bool = False
+    """Whether a table goes on if its topic lacks records of its snapshot."""
 
+    def status(self, topic: str, progress: SplitProgress) -> SnapshotStatus:
+        """Return how far the snapshot of a topic has been read."""
+        return progress.status(self.ends.pending(topic).values())
 
-def _will_not_come(
-    spark: SparkSession,
-    services: TableServices,
-    topic: str,
-    before: TableState,
-    missing: tuple[MissingRecords, ...],
-    *,
-    read: Mapping[int, int],
-) -> bool:
-    """Return whether Kafka has removed the records. Raises IncompleteTopicError unless that is accepted."""
-    if not services.ends.has_limit(topic):
-        services.ends.limit(topic, services.end_offsets(spark, topic, read))
-    if not services.ends.passed(topic, read):
-        return False
-    if before.unverified:
-        # Nothing is missing: what a range begins with is there, or its read fails.
-        log.info("splits are not compared: the target has applied records of them", topic=topic, splits=len(missing))
+    def is_whole(self, before: TableState) -> bool:
+        """Return whether an earlier batch has read the topic from its beginning (``check_start``)."""
+        return before.step >= 0 and not self.accept_incomplete
+
+    def known_keys(self, spark: SparkSession, topic: str, before: TableState, partitions: int) -> MovedKeys:
+        """Return what is known of the partitions of a topic, of which there are so many now, before a batch."""
+        if before.moved_keys.partitions:
+            return before.moved_keys
+        if partitions == 1:
+            return MovedKeys(partitions)
+        self.runs.refresh(spark)
+        return MovedKeys(min(partitions, self.runs.fewest_partitions(topic) or partitions))
+
+    def advance(
+        self,
+        spark: SparkSession,
+        topic: str,
+        before: TableState,
+        stats: Iterable[SplitStats],
+        *,
+        read: Mapping[int, int],
+    ) -> SplitStep:
+        """Return the progress of a topic after a batch; ``read`` are the offsets up to which the topic is read then.
+
+        The records of a split are in the topic before its END certificate. If the topic is read up to where it ended
+        when the certificate was seen, records that are missing will not come: Kafka has removed them. Raises
+        IncompleteTopicError, or DamagedTopicError for other rows, unless the configuration accepts that.
+        """
+        progress = before.progress
+        pending = self.ends.pending(topic).values()
+        # What an earlier batch completed is certain only now: that batch was written.
+        self.ends.release(topic, [end.split for end in pending if progress.has(end)])
+        ends = [end for end in pending if not progress.has(end)]
+        step = progress.advance(stats, ends)
+        accepted = [end.split for end in step.different]
+        if step.different:
+            self._accept_different(topic, step.different)
+        if step.missing and self._will_not_come(spark, topic, before, step.missing, read=read):
+            accepted += [missing.end.split for missing in step.missing]
+        return progress.advance(stats, ends, accept=accepted) if accepted else step
+
+    def _will_not_come(
+        self,
+        spark: SparkSession,
+        topic: str,
+        before: TableState,
+        missing: tuple[MissingRecords, ...],
+        *,
+        read: Mapping[int, int],
+    ) -> bool:
+        """Return whether Kafka has removed the records. Raises IncompleteTopicError unless that is accepted."""
+        if not self.ends.has_limit(topic):
+            self.ends.limit(topic, end_offsets(spark, self.reading.source, topic, read))
+        if not self.ends.passed(topic, read):
+            return False
+        if before.unverified:
+            # Nothing is missing: what a range begins with is there, or its read fails.
+            log.info(
+                "splits are not compared: the target has applied records of them", topic=topic, splits=len(missing)
+            )
+            return True
+        # Bad records are not counted.
+        if not (self.accept_incomplete or self.reading.dead_letters):
+            raise _incomplete(topic, missing)
+        log.warning(
+            "records of a snapshot are missing in a topic; the table may lack rows",
+            topic=topic,
+            splits=len(missing),
+            rows=sum(each.rows for each in missing),
+            changes=sum(each.backfill for each in missing),
+        )
         return True
-    # Bad records are not counted.
-    if not (services.accept_incomplete or services.dead_letters):
-        raise _incomplete(topic, missing)
-    log.warning(
-        "records of a snapshot are missing in a topic; the table may lack rows",
-        topic=topic,
-        splits=len(missing),
-        rows=sum(each.rows for each in missing),
-        changes=sum(each.backfill for each in missing),
-    )
-    return True
 
+    def _accept_different(self, topic: str, different: tuple[SplitEnd, ...]) -> None:
+        """Raise DamagedTopicError for rows that are not those of their certificates, unless that is accepted."""
+        first = different[0]
+        if not self.accept_incomplete:
+            raise DamagedTopicError(
+                f"rows of split {first.split} in topic {topic} are not those that the producer wrote: the checksum "
+                "differs",
+                hint="allow only the producer to write to the topic, then set "
+                "tailrace.incomplete.topic.handling.mode=warn and send a signal for an incremental snapshot of the "
+                "table",
+                split=first.split,
+                keys=f"from {first.lower or 'the first'} to {first.upper or 'the last'}",
+                rows=first.rows,
+                splits=len(different),
+            )
+        splits = [end.split for end in different]
+        log.warning("rows of a snapshot are not those that the producer wrote", topic=topic, splits=splits)
 
-def _accept_different(services: TableServices, topic: str, different: tuple[SplitEnd, ...]) -> None:
-    """Raise DamagedTopicError for rows that are not those of their certificates, unless that is accepted."""
-    first = different[0]
-    if not services.accept_incomplete:
-        raise DamagedTopicError(
-            f"rows of split {first.split} in topic {topic} are not those that the producer wrote: the checksum differs",
-            hint="allow only the producer to write to the topic, then set "
-            "tailrace.incomplete.topic.handling.mode=warn and send a signal for an incremental snapshot of the table",
-            split=first.split,
-            keys=f"from {first.lower or 'the first'} to {first.upper or 'the last'}",
-            rows=first.rows,
-            splits=len(different),
-        )
-    splits = [end.split for end in different]
-    log.warning("rows of a snapshot are not those that the producer wrote", topic=topic, splits=splits)
+    def check_start(self, topic: str, before: TableState, found: TopicRange, applied: Collection[int] = ()) -> None:
+        """Look for records that Kafka removed before the first batch of a query, which begins at numbers.
 
+        They are not missing in a partition that the target has ``applied``. Raises IncompleteTopicError as
+        ``check_beginning``.
+        """
+        if before.step < 0:
+            begins = {number: each.start for number, each in found.partitions.items() if number not in applied}
+            self._require_whole(topic, begins)
 
-def check_start(
-    services: TableServices, topic: str, before: TableState, found: TopicRange, applied: Collection[int] = ()
-) -> None:
-    """Look for records that Kafka removed before the first batch of a query, which begins at numbers.
+    def check_beginning(self, spark: SparkSession, topic: str, found: TopicRange | None) -> None:
+        """Look for records that Kafka removed before a topic or partition was found; called when the range was read.
 
-    They are not missing in a partition that the target has ``applied``. Raises IncompleteTopicError as
-    ``check_beginning``.
-    """
-    if before.step < 0:
-        begins = {number: each.start for number, each in found.partitions.items() if number not in applied}
-        _require_whole(services, topic, begins)
+        Its range begins at the earliest offset, which is 0 in a partition that is read whole. Raises
+        IncompleteTopicError unless the configuration accepts that.
+        """
+        unknown = [number for number, each in found.partitions.items() if each.start < 0] if found else []
+        if unknown:
+            self._require_whole(topic, beginning_offsets(spark, self.reading.source, topic, unknown))
 
-
-def check_beginning(spark: SparkSession, services: TableServices, topic: str, found: TopicRange | None) -> None:
-    """Look for records that Kafka removed before a topic or partition was found; called when the range has been read.
-
-    Its range begins at the earliest offset, which is 0 in a partition that is read whole. Raises IncompleteTopicError
-    unless the configuration accepts that.
-    """
-    unknown = [number for number, each in found.partitions.items() if each.start < 0] if found else []
-    if unknown:
-        _require_whole(services, topic, services.beginning_offsets(spark, topic, unknown))
-
-
-def _require_whole(services: TableServices, topic: str, begins: Mapping[int, int]) -> None:
-    removed = {number: offset for number, offset in begins.items() if offset > 0}
-    if not removed:
-        return
-    if not services.accept_incomplete:
-        raise IncompleteTopicError(
-            f"topic {topic} has lost its beginning: the table would lack rows",
-            hint=_HINT,
-            first_offsets=", ".join(f"partition {partition}: {offset}" for partition, offset in removed.items()),
-        )
-    log.warning("a topic has lost its beginning; the table may lack rows", topic=topic, first_offsets=removed)
+    def _require_whole(self, topic: str, begins: Mapping[int, int]) -> None:
+        removed = {number: offset for number, offset in begins.items() if offset > 0}
+        if not removed:
+            return
+        if not self.accept_incomplete:
+            raise IncompleteTopicError(
+                f"topic {topic} has lost its beginning: the table would lack rows",
+                hint=_HINT,
+                first_offsets=", ".join(f"partition {partition}: {offset}" for partition, offset in removed.items()),
+            )
+        log.warning("a topic has lost its beginning; the table may lack rows", topic=topic, first_offsets=removed)
 
 
 def _incomplete(topic: str, missing: tuple[MissingRecords, ...]) -> IncompleteTopicError:

@@ -20,9 +20,9 @@ from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStaged
 from tailrace.spark_consumer.sink.behind import require_reached
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
-from tailrace.spark_consumer.tables.base import CACHE, TableWork
+from tailrace.spark_consumer.source.topic_ends import end_offsets
 from tailrace.spark_consumer.tables.reasons import ends_too_early
-from tailrace.spark_consumer.tables.snapshot import advance, check_beginning, check_start
+from tailrace.spark_consumer.tables.work import CACHE, TablePart
 from tailrace.spark_consumer.transform.failing_record import failures_named
 
 if TYPE_CHECKING:
@@ -34,33 +34,33 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-class UpsertTable(TableWork):
+class UpsertTable(TablePart):
     """The work of one table for ``Images.UPSERT`` and ``Images.UPSERT_WITH_BEFORE``."""
 
     def run(self, spark: SparkSession) -> TableResult:
         """Write the part of the range that the target has not applied."""
         if self._range is None:
             return self._without_records(spark)
-        before, _ = self._services.states.load(spark, self._topic, self._batch_id, self._range)
+        before, _ = self._stored.states.load(spark, self._topic, self._batch_id, self._range)
         self._require_end(before)
-        newest = self._services.newest_schema(spark, self._range)
-        if not newest.columns and self._services.is_compacted(self._topic):
+        newest = self._reading.newest_schema(spark, self._range)
+        if not newest.columns and self._reading.is_compacted(self._topic):
             newest = self._schema_of_all(spark, before)
         if not newest.columns:  # a connector has written no row yet
             return TableResult(0, None)
-        applied = self._services.sink.applied(self._services.transform(newest).schema)
+        applied = self._sink.applied(self._transform(newest).schema)
         if applied is not None:
-            require_reached(self._topic, self._begins, applied, applied, is_whole=self._is_whole(before))
+            require_reached(self._topic, self._begins, applied, applied, is_whole=self._snapshots.is_whole(before))
         applied = applied or {}
-        check_start(self._services, self._topic, before, self._range, applied)
+        self._snapshots.check_start(self._topic, before, self._range, applied)
         left = self._range.after(applied)
         if left != self._range:
             self._require_same_topic(spark, applied, before)
-            log.info("records skipped that the target has applied", topic=self.topic, batch=self._batch_id)
+            log.info("records skipped that the target has applied", topic=self._topic, batch=self._batch_id)
         if left != self._range or (applied and before.step < 0):
             self._skip(spark)
         if not left.partitions:
-            before, _ = self._services.states.load(spark, self._topic, self._batch_id, None)
+            before, _ = self._stored.states.load(spark, self._topic, self._batch_id, None)
             return self._result(before)
         failure = None
         try:
@@ -72,13 +72,13 @@ class UpsertTable(TableWork):
         result = self._write_by_queries(spark, left)
         if failure is not None and self._is_for_driver(newest, left):
             # Queries did not fail, as they would for a bad record, or if the query were stopped.
-            self._services.in_driver.path.fail(failure.__cause__, topic=self.topic)
+            self._services.writing.in_driver.path.fail(failure.__cause__, topic=self._topic)
         return result
 
     def _schema_of_all(self, spark: SparkSession, before: TableState) -> TableSchema:
         """Return the newest schema in a topic of which the range has only tombstones."""
         ends = {number: OffsetRange(EARLIEST, end) for number, end in self._ends.items() if end}
-        found = self._services.newest_schema(spark, TopicRange(self._topic, ends))
+        found = self._reading.newest_schema(spark, TopicRange(self._topic, ends))
         if not found.columns and before.step >= 0:
             raise IncompleteTopicError(
                 f"topic {self._topic} has only tombstones left: the rows that they delete are not known",
@@ -88,15 +88,15 @@ class UpsertTable(TableWork):
 
     def _is_for_driver(self, schema: TableSchema, found: TopicRange) -> bool:
         """Return whether a range of a table has so few records that queries cost more than they do."""
-        sink = self._services.sink
-        transform = self._services.transform(schema)
+        sink = self._sink
+        transform = self._transform(schema)
         return (
-            self._services.in_driver.path.works
+            self._services.writing.in_driver.path.works
             and isinstance(sink, DriverSink)
             and transform.columns is None
             and sink.takes_from_driver(transform.schema, found.offsets)
-            and not self._services.reads_twice(self.topic)
-            and not self._services.schemas.alterations(self.topic)
+            and not self._reading.reads_twice(self._topic)
+            and not self._reading.schemas.alterations(self._topic)
         )
 
     def _write_in_driver(self, spark: SparkSession, newest: TableSchema, found: TopicRange) -> TableResult | None:
@@ -104,33 +104,33 @@ class UpsertTable(TableWork):
 
         Raises NotStagedError if something fails before the commit that need not fail in queries.
         """
-        services, states = self._services, self._services.states
+        states, writing = self._stored.states, self._services.writing
         with self._phase(spark, "decode"), before_commit():
-            rows = services.rows_in_driver(found) if self._is_for_driver(newest, found) else None
+            rows = self._reading.rows_in_driver(found) if self._is_for_driver(newest, found) else None
             before, _ = states.load(spark, self._topic, self._batch_id, self._range)
-            moved = self._known_keys(spark, before)
+            moved = self._snapshots.known_keys(spark, self._topic, before, len(self._ends))
             if rows is None or moved.deletes or moved.grown(len(self._ends)):
                 return None
-            decoder = services.in_driver.decoder(spark, rows.type, newest, self._images, services.fields)
+            decoder = writing.in_driver.decoder(spark, rows.type, newest, self._images, writing.fields)
             changes = None if decoder is None else decoder.last_changes(spark, rows)
             if decoder is None or changes is None:
                 return None
-            schema = services.transform(decoder.schema).schema
+            schema = self._transform(decoder.schema).schema
         self._prepare(spark, schema)
         with self._phase(spark, "state"):
             state, before = self._advance(spark, found, [changes.stats], None, None)
         with self._phase(spark, "write"):
-            assert isinstance(services.sink, DriverSink)
+            assert isinstance(self._sink, DriverSink)
             batch = DriverBatch(
                 spark, schema, decoder.type, changes.rows, found, changes.stats.earliest, state.truncated
             )
-            is_written = services.sink.write_in_driver(batch, self._batch_id)
+            is_written = self._sink.write_in_driver(batch, self._batch_id)
         return self._result(state, [changes.stats]) if is_written else None
 
     def _write_by_queries(self, spark: SparkSession, left: TopicRange) -> TableResult:
-        raw = self._services.read(spark, left)
+        raw = self._reading.read(spark, left)
         # Records with one known schema are read once. Otherwise their schemas are found first.
-        cached = self._services.reads_twice(self.topic)
+        cached = self._reading.reads_twice(self._topic)
         if cached:
             raw = raw.persist(CACHE)
         try:
@@ -141,7 +141,7 @@ class UpsertTable(TableWork):
 
     def _skip(self, spark: SparkSession) -> None:
         """Keep in mind that records are not counted, unless an earlier attempt of the batch has counted them."""
-        states = self._services.states
+        states = self._stored.states
         before, after = states.load(spark, self._topic, self._batch_id, self._range)
         if after is None and not before.unverified:
             state = replace(before, step=before.step + 1, batch=-1, idle=False, unverified=True)
@@ -149,16 +149,17 @@ class UpsertTable(TableWork):
 
     def _require_same_topic(self, spark: SparkSession, applied: Mapping[int, int], before: TableState) -> None:
         """Raise an error if the target has applied more than the topic has."""
-        ends = self._services.end_offsets(spark, self.topic, applied)
+        ends = end_offsets(spark, self._reading.source, self._topic, applied)
         beyond = {number: ends[number] for number, offset in applied.items() if offset > ends[number]}
         if beyond:
-            raise ends_too_early(self.topic, beyond, applied, same=self._is_same(before))
+            raise ends_too_early(self._topic, beyond, applied, same=self._is_same(before))
 
     def _write(self, spark: SparkSession, raw: DataFrame, found: TopicRange) -> TableResult:
-        sink = self._services.sink
-        before, _ = self._services.states.load(spark, self._topic, self._batch_id, self._range)
-        source, rows = self._services.decode_compacted(raw, found, self._images, before.moved_keys.passed)
-        transform = self._services.transform(source)
+        sink = self._sink
+        before, _ = self._stored.states.load(spark, self._topic, self._batch_id, self._range)
+        source, rows = self._decode(raw)
+        rows = self._reading.with_tombstones(raw, rows, source, found, before.moved_keys.passed)
+        transform = self._transform(source)
         small = found.offsets <= SMALL_OFFSETS
         with interpreted(spark, when=small):
             decoded = rows.persist(CACHE)
@@ -175,7 +176,7 @@ class UpsertTable(TableWork):
                 with self._phase(spark, "state"):
                     state, before = self._advance(spark, found, stats, decoded, records)
                 # Deletes of the batch itself are ordered by the sink. Without a record, the target stores the offsets.
-                left = self._services.deletes.without_older(records, self._topic, before.moved_keys.deletes)
+                left = self._stored.deletes.without_older(records, self._topic, before.moved_keys.deletes)
                 loaded = state.progress.complete
                 batch = TableBatch(transform.schema, left, stats, found, truncated=state.truncated, loaded=loaded)
                 batch = replace(batch, moved=state.moved_keys.grown(len(self._ends)))
@@ -187,24 +188,24 @@ class UpsertTable(TableWork):
 
     def _prepare(self, spark: SparkSession, schema: TableSchema) -> None:
         with self._phase(spark, "prepare"):
-            self._services.sink.prepare_table(schema)
+            self._sink.prepare_table(schema)
 
     def _result(self, state: TableState, stats: Collection[SplitStats] = ()) -> TableResult:
         newest = max((stat.newest_ms for stat in stats if stat.newest_ms is not None), default=None)
         records = sum(stat.rows + stat.changes for stat in stats)
         updates, deletes = sum(stat.updates for stat in stats), sum(stat.deletes for stat in stats)
         rows = {"insert": records - updates - deletes, "update_after": updates, "delete": deletes}
-        status = self._services.snapshot_status(self._topic, state.progress)
+        status = self._snapshots.status(self._topic, state.progress)
         return TableResult(records, newest, status, {kind: count for kind, count in rows.items() if count})
 
     def _without_records(self, spark: SparkSession) -> TableResult:
         """Use certificates that arrived after the last record; a table without rows is created when it is read."""
-        sink = self._services.sink
+        sink = self._sink
         with self._phase(spark, "state"):
             state, before = self._advance(spark, None, (), None, None)
         truncates = state.truncated != before.truncated
         if state.progress.complete or truncates:
-            schema = self._services.transform(self._services.schemas.versions(self._topic)[-1]).schema
+            schema = self._transform(self._reading.schemas.versions(self._topic)[-1]).schema
             sink.applied(schema)
             self._prepare(spark, schema)
             if truncates:
@@ -224,12 +225,12 @@ class UpsertTable(TableWork):
         ``left`` is the part of the range that the target has not applied. ``decoded`` are the records of the source,
         ``records`` those that the sink gets.
         """
-        states = self._services.states
+        states = self._stored.states
         before, after = states.load(spark, self._topic, self._batch_id, self._range)
         if after is not None:
             return after, before
-        check_beginning(spark, self._services, self._topic, left)
-        step = advance(spark, self._services, self._topic, before, stats, read=self._ends)
+        self._snapshots.check_beginning(spark, self._topic, left)
+        step = self._snapshots.advance(spark, self._topic, before, stats, read=self._ends)
         truncated = None if decoded is None else last_truncate(decoded, stats)
         state = replace(
             before,
@@ -238,29 +239,21 @@ class UpsertTable(TableWork):
             idle=self._range is None,
             ends=before.ends_after(self._range),
             progress=step.progress,
-            truncated=later(later(before.truncated, truncated), self._services.ends.created(self._topic)),
+            truncated=later(later(before.truncated, truncated), self._snapshots.ends.created(self._topic)),
             moved_keys=self._moved_keys(spark, before, records if stats else None),
-            topic_id=self._services.topic_id(self._topic) or before.topic_id,
+            topic_id=self._reading.topic_id(self._topic) or before.topic_id,
         )
         if state.differs(before):
             states.save(spark, self._topic, state, before)
         return state, before
 
-    def _known_keys(self, spark: SparkSession, before: TableState) -> MovedKeys:
-        """Return what is known of the partitions before the batch."""
-        runs, partitions = self._services.runs, len(self._ends)
-        if before.moved_keys.partitions or runs is None or partitions == 1:
-            return before.moved_keys if before.moved_keys.partitions else MovedKeys(partitions)
-        runs.refresh(spark)
-        return MovedKeys(min(partitions, runs.fewest_partitions(self._topic) or partitions))
-
     def _moved_keys(self, spark: SparkSession, before: TableState, records: DataFrame | None) -> MovedKeys:
         """Remember the deletes of the batch if keys can have moved to other partitions."""
-        known = self._known_keys(spark, before)
+        known = self._snapshots.known_keys(spark, self._topic, before, len(self._ends))
         grown = known.grown(len(self._ends))
-        if records is None or not (grown or self._services.is_compacted(self._topic)):
+        if records is None or not (grown or self._reading.is_compacted(self._topic)):
             return known
-        deletes, step = self._services.deletes, before.step + 1
+        deletes, step = self._stored.deletes, before.step + 1
         within = () if self._range is None else self._range.partitions.keys()
         after = known.advance(greatest_by_partition(records), self._ends, within)
         if not grown:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tailrace.spark_consumer.monitor.table_result import TableResult
-from tailrace.spark_consumer.tables.base import TableWork
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
+from tailrace.spark_consumer.tables.work import TableWork
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

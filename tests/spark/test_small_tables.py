@@ -21,7 +21,7 @@ from tests.spark.running import consume, settings, table_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.spark_consumer.tables.parts import Work
+    from tailrace.spark_consumer.tables.work import TableWork
 
 COLUMNS = (
     tp.StructType()
@@ -123,7 +123,7 @@ def test_group_that_fails_has_errors(spark: SparkSession) -> None:
         found = TopicRange("a", {0: OffsetRange(0, 1)})
 
     pool = TablePool(spark, 2)
-    errors = pool.run([cast("Work", Never())], lambda _work, _result: None, None, Broken({}))
+    errors = pool.run([cast("TableWork", Never())], lambda _work, _result: None, None, Broken({}))
 
     assert [(topic, str(error)) for topic, error in errors.items()] == [("a", "no space left on device")]
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tailrace.spark_consumer.errors import IncompleteTopicError
-from tailrace.spark_consumer.normalize.carry_over import CarryOver
-from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
-from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
-from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.formats.select import record_format
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
+from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
-from tailrace.spark_consumer.tables.base import TableServices
-from tailrace.spark_consumer.tables.snapshot import check_start
+from tailrace.spark_consumer.tables.reading import Reading
+from tailrace.spark_consumer.tables.snapshot import Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -27,19 +25,11 @@ TOPIC = "p.d.t"
 
 def check(starts: Mapping[int, int], *, batch: int = -1, accept: bool = False, applied: Collection[int] = ()) -> None:
     """Check the first range of a topic."""
-    services = TableServices(
-        source={},
-        sink=cast("Sink", None),
-        schemas=SchemaTracker(ControlTopic("p.tailrace.schemas", {})),
-        ends=SplitEnds(ControlTopic("p.tailrace.watermarks", {})),
-        states=TableStates("/nowhere"),
-        carry_over=CarryOver("/nowhere"),
-        deletes=RememberedDeletes("/nowhere"),
-        format=record_format(None),
-        accept_incomplete=accept,
-    )
+    reading = Reading({}, SchemaTracker(ControlTopic("p.tailrace.schemas", {})), record_format(None))
+    watermarks = ControlTopic("p.tailrace.watermarks", {})
+    snapshots = Snapshots(reading, SplitEnds(watermarks), SnapshotRuns(watermarks), accept_incomplete=accept)
     found = TopicRange(TOPIC, {partition: OffsetRange(start, 100) for partition, start in starts.items()})
-    check_start(services, TOPIC, TableState(step=batch), found, applied)
+    snapshots.check_start(TOPIC, TableState(step=batch), found, applied)
 
 
 def test_topic_that_has_its_beginning_is_read() -> None:
