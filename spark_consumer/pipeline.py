@@ -6,28 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 
 from tailrace.runtime.errors import ConfigError, TailraceError
-from tailrace.schemas.names import schemas_topic, watermarks_topic
+from tailrace.schemas.names import watermarks_topic
 from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError, SinkError, concerns_all_tables
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import TableResult
-from tailrace.spark_consumer.sink.base import SinkContext
 from tailrace.spark_consumer.sink.behind import TargetBehindError
 from tailrace.spark_consumer.sink.routing import QuerySink
-from tailrace.spark_consumer.sink.shared_target import Shard
-from tailrace.spark_consumer.sink.table_sinks import TableSinks
-from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.formats.select import record_format
-from tailrace.spark_consumer.source.formats.settings import FormatSettings
-from tailrace.spark_consumer.source.kafka import READ_COMMITTED, range_options
-from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
 from tailrace.spark_consumer.source.ranges import (
     BatchRanges,
     OffsetRange,
@@ -36,60 +28,22 @@ from tailrace.spark_consumer.source.ranges import (
     committed,
     ranges_of_batch,
 )
-from tailrace.spark_consumer.source.runs import SnapshotRuns
-from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
-from tailrace.spark_consumer.source.split_ends import SplitEnds
-from tailrace.spark_consumer.source.topic_ids import TopicIds
-from tailrace.spark_consumer.source.topic_policies import TopicPolicies
-from tailrace.spark_consumer.tables.bad_record import DeadLetters, position
+from tailrace.spark_consumer.tables.bad_record import position
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
 from tailrace.spark_consumer.tables.progress import TableProgress
 from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.tables.reasons import known_reason, missing_topic, unknown_reason
-from tailrace.spark_consumer.tables.services import StoredTables, TableServices, Writing
-from tailrace.spark_consumer.tables.shared_read import SharedReads
-from tailrace.spark_consumer.tables.snapshot import Snapshots
+from tailrace.spark_consumer.tables.services import PipelineSettings, QueryServices, TableServices
 from tailrace.spark_consumer.tables.upsert import UpsertTable
 from tailrace.spark_consumer.tables.work import MakePart, Parts, TableWork
-from tailrace.spark_consumer.transform.rules import Rules
 from tailrace.spark_consumer.transform.transforms import Transforms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = structlog.get_logger(__name__)
-
-_FIRST_SOURCES: Final = "spark.sql.sources.useV1SourceList"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineSettings:
-    """What a pipeline needs to know about its query."""
-
-    prefix: str
-    client: Mapping[str, str]
-    """Kafka client options, with their ``kafka.`` prefix."""
-    source: Mapping[str, str]
-    """Further options of Spark's Kafka source."""
-    checkpoint: str
-    accept_incomplete: bool = False
-    """Whether a table goes on if its topic lacks records of its snapshot."""
-    format: FormatSettings | None = None
-    """How records are written; None: as Tailrace does by default."""
-    dead_letter_topic: str | None = None
-    """The topic that takes bad records; None: a bad record stops its table."""
-    retry_s: float = 0
-    """Seconds after which a parked table is tried again; 0: at the next start."""
-    rules: Rules = field(default_factory=Rules)
-    """Transforms and routes of tables."""
-    max_offsets: int = 2_000_000
-    """The size of a batch, and of the chunks in which the backlog of a table is read."""
-    max_bytes: int = 2 << 30
-    """About how many bytes of records of a table are processed at once."""
-    table_threads: int | None = None
-    """Tables that are processed at the same time; None: one per core, at least two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,43 +60,33 @@ class _Opened:
     """The session for the upkeep of tables."""
 
     @property
-    def common(self) -> TableServices:
-        """The services, for what concerns no sink."""
-        return next(iter(self.services.values()))
+    def reading(self) -> Reading:
+        """That of all tables."""
+        return next(iter(self.services.values())).reading
 
 
 class Pipeline:
     """The function for foreachBatch; one per query."""
 
-    def __init__(
-        self,
-        settings: PipelineSettings,
-        sinks: Sequence[QuerySink],
-        status: Status,
-    ) -> None:
+    def __init__(self, settings: PipelineSettings, sinks: Sequence[QuerySink], status: Status) -> None:
         self._settings = settings
-        self._sinks = TableSinks(sinks, settings.prefix, settings.checkpoint)
+        self._query = query = QueryServices(settings, sinks, status.phases)
         self._status = status
-        status.sink_of = self._sinks.router.name_of
-        self._admin = SharedAdmin(settings.client)
-        self._ids = TopicIds(self._admin)
-        self._policies = TopicPolicies(self._admin)
+        status.sink_of = query.sinks.router.name_of
         self._parked = ParkedTables(
             settings.checkpoint,
             settings.max_offsets,
             settings.retry_s,
-            unlimited=self._sinks.is_changelog,
-            topic_id=self._ids.get,
+            unlimited=query.sinks.is_changelog,
+            topic_id=query.ids.get,
         )
-        self._runs = SnapshotRuns(self._control(watermarks_topic(settings.prefix)))
-        self._schemas = SchemaTracker(self._control(schemas_topic(settings.prefix)))
-        self._transforms: Transforms | None = None
         self._errors: dict[str, TailraceError] = {}
+        """The last error of each table that had one."""
         self._opened: _Opened | None = None
         self._opening = threading.Lock()
         self._query_id = ""
-        self._ends_read = False
         self._started = threading.Event()
+        self._ends_read = False
         self.pause_point: Callable[[], None] = lambda: None
         """Called before each batch; an orderly stop pauses the query here."""
 
@@ -158,25 +102,24 @@ class Pipeline:
         started = time.monotonic()
         spark = batch.sparkSession
         opened = self._open(spark)
-        services = opened.common
         ranges = ranges_of_batch(spark, self._settings.checkpoint, batch_id)
         self._find_new_topics(spark, ranges.end)
         tables = self._without_control(ranges)
-        self._policies.read(spark, tables.end.keys())
+        self._query.policies.read(spark, tables.end.keys())
         admitted = self._parked.admit(spark, tables)
         self._status.batch_started(batch_id, {topic: found.offsets for topic, found in admitted.items()})
         try:
             with self._phase(spark, "certificates"):
-                idle = self._idle_with_ends(spark, services, ranges)
+                idle = self._idle_with_ends(spark, ranges)
             topics = sorted(admitted.keys() | idle.keys())
-            self._sinks.note(spark, topics)
+            self._query.sinks.note(spark, topics)
             works = [self._work(opened, topic, admitted.get(topic), ranges.end[topic], batch_id) for topic in topics]
             errors = self._run(spark, opened.pool, works)
             if not any(isinstance(error, (NewTopicError, MissingTopicError)) for error in errors.values()):
                 self._raise_if_no_table_goes_on(errors, ranges)
             self._finish(spark, {**admitted, **idle}, errors)
             for topic in errors.keys() & idle.keys():
-                services.stored.states.discard_idle(spark, topic, batch_id)
+                self._query.stored.states.discard_idle(spark, topic, batch_id)
             # A new topic is read from its beginning, also if the query ends: the batch does not begin there.
             self._raise_if_no_table_goes_on(errors, ranges)
         finally:
@@ -199,13 +142,13 @@ class Pipeline:
         """Read which tables were parked or behind when the query ended."""
         self._parked.load(spark)
         self._status.parked(self._parked.as_dict())
-        self._sinks.load(spark)
+        self._query.sinks.load(spark)
 
     def load_transforms(self, spark: SparkSession) -> Transforms:
         """Read the published schemas before the query starts; return the transforms, which the batches use."""
-        self._transforms = self._new_transforms(clone_session(spark))
-        self._schemas.refresh(spark, can_be_missing=True)
-        return self._transforms
+        transforms = self._query.transforms(clone_session(spark))
+        self._query.schemas.refresh(spark, can_be_missing=True)
+        return transforms
 
     def check_sinks(self, topics: Iterable[str]) -> None:
         """Raise ConfigError if a table does not have exactly one sink, and one shape.
@@ -214,14 +157,14 @@ class Pipeline:
         when it starts again.
         """
         found = set(topics)
-        problems = self._sinks.router.problems(found & self._parked.without_position(found))
-        problems += self._sinks.moved(found)
+        problems = self._query.sinks.router.problems(found & self._parked.without_position(found))
+        problems += self._query.sinks.moved(found)
         if problems:
             raise ConfigError(problems)
 
     def retry_parked(self) -> None:
         """Try the parked tables again at the next call of ``catch_up``."""
-        self._sinks.retry()
+        self._query.sinks.retry()
         self._parked.retry()
 
     def catch_up(self, spark: SparkSession) -> bool:
@@ -234,9 +177,9 @@ class Pipeline:
         batch_id, ends = committed(spark, self._settings.checkpoint)
         self._parked.reread(spark)
         self._find_new_topics(spark, {})
-        present = self._ids.ends(spark, self._parked.resuming)
+        present = self._query.ids.ends(spark, self._parked.resuming)
         chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends, present)}
-        self._policies.read(spark, chunks.keys())
+        self._query.policies.read(spark, chunks.keys())
         if not chunks:
             self._ends_read = False  # a table that has only certificates left takes part in the next batch
             return False
@@ -255,11 +198,11 @@ class Pipeline:
 
     def tend(self) -> bool:
         """Tend one table that is due; return whether there was one. Called as ``catch_up``, after it."""
-        return self._opened is not None and self._sinks.tend(self._opened.upkeep)
+        return self._opened is not None and self._query.sinks.tend(self._opened.upkeep)
 
     def _find_new_topics(self, spark: SparkSession, ends: Offsets) -> None:
         """Find topics of tables with a position that were deleted and created again; ``ends``: of a planned batch."""
-        self._ids.refresh(spark, self._parked.topics())
+        self._query.ids.refresh(spark, self._parked.topics())
         self._parked.find_new_topics(spark, ends)
 
     def require_none_parked(self) -> None:
@@ -275,86 +218,41 @@ class Pipeline:
             )
 
     def close(self) -> None:
-        """Close the sinks; no batch may run any more."""
-        try:
-            self._sinks.close()
-        finally:
-            if self._opened is not None and self._opened.common.reading.shared is not None:
-                self._opened.common.reading.shared.close()
-            self._admin.close()
+        """Close the sinks and the clients; no batch may run any more."""
+        self._query.close()
 
     def _open(self, spark: SparkSession) -> _Opened:
         with self._opening:
             if self._opened is None:
                 self._started.wait()
-                self._opened = self._new_services(clone_session(spark))
+                self._opened = self._new(clone_session(spark))
             return self._opened
 
-    def _new_services(self, spark: SparkSession) -> _Opened:
-        _tune(spark)
+    def _new(self, spark: SparkSession) -> _Opened:
         settings = self._settings
-        transforms = self._transforms or self._new_transforms(spark)
-        context = SinkContext(
-            query_id=self._query_id,
-            prefix=settings.prefix,
-            client=settings.client,
-            runs=self._runs,
-            alterations=transforms.alterations,
-            shard=partial(_shard, transforms),
-            topic_id=self._ids.get,
-        )
-        source = range_options(client=settings.client, query_id=self._query_id, extra=settings.source)
-        letters = settings.dead_letter_topic
-        reading = Reading(
-            source,
-            self._schemas,
-            record_format(settings.format),
-            is_compacted=self._policies.is_compacted,
-            topic_id=self._ids.get,
-            shared=SharedReads(source),
-            dead_letters=DeadLetters(letters, settings.client, source) if letters else None,
-        )
-        ends = SplitEnds(self._control(watermarks_topic(settings.prefix), READ_COMMITTED))
-        snapshots = Snapshots(reading, ends, self._runs, settings.accept_incomplete)
-        stored = StoredTables(settings.checkpoint)
-        fields = {sink.name: sink.plugin.fields(sink.options) for sink in self._sinks.router.sinks}
-        writing = {
-            name: Writing(sink, transforms, fields[name]) for name, sink in self._sinks.open(spark, context).items()
-        }
+        services = self._query.open(spark, self._query_id)
+        source = next(iter(services.values())).reading.source
         return _Opened(
-            {
-                name: TableServices(reading, snapshots, stored, each, self._status.phases)
-                for name, each in writing.items()
-            },
+            services,
             Parts(self._parked, source, settings.max_bytes),
             TablePool(spark, settings.table_threads),
             TablePool(spark, 1),
             clone_session(spark),
         )
 
-    def _new_transforms(self, spark: SparkSession) -> Transforms:
-        return Transforms(spark, self._settings.rules, self._schemas, self._sinks.router)
-
-    def _control(self, topic: str, isolation: str = "read_uncommitted") -> ControlTopic:
-        """Return a control topic; topics that another connector writes have none."""
-        optional = self._settings.format is not None
-        return ControlTopic(topic, self._settings.client, isolation, optional=optional, admin=self._admin)
-
     def _without_control(self, ranges: BatchRanges) -> BatchRanges:
         control = watermarks_topic(self._settings.prefix)
         end = {topic: offsets for topic, offsets in ranges.end.items() if topic != control}
         return BatchRanges(ranges.start, end)
 
-    def _idle_with_ends(
-        self, spark: SparkSession, services: TableServices, ranges: BatchRanges
-    ) -> dict[str, TopicRange]:
+    def _idle_with_ends(self, spark: SparkSession, ranges: BatchRanges) -> dict[str, TopicRange]:
         """Return topics without records in the batch that have unused END certificates, with empty ranges.
 
         The watermarks topic is in the stream so that certificates start a batch, also when no record follows.
         """
         if watermarks_topic(self._settings.prefix) not in ranges.ranges and self._ends_read:
             return {}
-        ends, schemas = services.snapshots.ends, services.reading.schemas
+        ends, schemas = self._query.ends, self._query.schemas
         created, topics = ends.refresh(spark), ends.topics()
         if created - topics:
             # The record of a table that arrives precedes its schema, which comes with its first row.
@@ -378,8 +276,8 @@ class Pipeline:
         """Return the work of a table; ``ends`` are all partitions, with the offsets up to which they are read then."""
 
         def open_table() -> MakePart:
-            services = opened.services[self._sinks.router.of(topic).name]
-            images = self._sinks.router.images(topic)
+            services = opened.services[self._query.sinks.router.of(topic).name]
+            images = self._query.sinks.router.images(topic)
             kind = ChangelogTable if images is Images.CHANGELOG else UpsertTable
             return partial(kind, services, topic, batch_id, images=images)
 
@@ -388,18 +286,17 @@ class Pipeline:
 
     def _run(self, spark: SparkSession, pool: TablePool, works: Sequence[TableWork]) -> dict[str, BaseException]:
         """Run some works and return the errors by topic; raise one that does not concern only its table."""
-        services = self._open(spark).common
-        reading = services.reading
+        reading, ids = self._open(spark).reading, self._query.ids
         if works:
-            self._runs.next_batch()
+            self._query.runs.next_batch()
             with self._phase(spark, "schemas"):
                 reading.schemas.refresh(spark)
-            self._ids.refresh(spark, [work.topic for work in works if work.offsets])
+            ids.refresh(spark, [work.topic for work in works if work.offsets])
         with self._status.phases.measure("tables"):
             errors = pool.run(works, self._applied, reading.dead_letters, reading.shared)
         # A topic that does not exist looks like a broker that does not answer.
         unclear = [topic for topic, error in errors.items() if not isinstance(error, TailraceError)]
-        missing = self._ids.missing(spark, unclear)
+        missing = ids.missing(spark, unclear)
         for topic, error in errors.items():
             if topic not in missing and concerns_all_tables(error):
                 raise error
@@ -413,7 +310,7 @@ class Pipeline:
             if topic in missing:
                 found[topic] = missing_topic(topic, error)
             elif not isinstance(error, TailraceError):
-                same = services.stored.states.topic_id(topic) == self._ids.present(spark, topic) != ""
+                same = self._query.stored.states.topic_id(topic) == ids.present(spark, topic) != ""
                 found[topic] = known_reason(spark, reading.source, topic, ranges[topic], error, same=same) or error
         return found
 
@@ -424,11 +321,11 @@ class Pipeline:
         }
         for topic, reason in found.items():
             reason.add_context(**position(reason))
-            if len(self._sinks.router.sinks) > 1:
-                reason.add_context(sink=self._sinks.router.name_of(topic))
+            if len(self._query.sinks.router.sinks) > 1:
+                reason.add_context(sink=self._query.sinks.router.name_of(topic))
         self._errors |= found
         if any(isinstance(reason, TargetBehindError) for reason in found.values()):
-            self._open(spark).common.snapshots.ends.reread(spark)
+            self._query.ends.reread(spark)
         self._parked.finish(spark, done, found)
         self._status.parked(self._parked.as_dict())
 
@@ -455,28 +352,7 @@ class Pipeline:
             yield
 
 
-def _shard(transforms: Transforms, topic: str) -> Shard | None:
-    values = transforms.shard(topic)
-    return Shard(topic, tuple(values.items())) if values else None
-
-
 def _ends_of_chunk(found: TopicRange, ends: Mapping[str, int]) -> dict[str, int]:
     """Return the ends of a chunk for all partitions of its topic; 0 where it does not say how far they are read."""
     own = {str(number): each.end for number, each in found.partitions.items()}
     return {name: own.get(name, 0) for name in ends}
-
-
-def _tune(spark: SparkSession) -> None:
-    """Change defaults of Spark that do not suit this query."""
-    # Names of columns and tables are part of SQL statements: ``${env:NAME}`` in one must stay a name.
-    spark.conf.set("spark.sql.variable.substitute", "false")
-    # Streaming disables adaptive execution because of stateful plans; the jobs of a batch are ordinary batch jobs.
-    spark.conf.set("spark.sql.adaptive.enabled", "true")
-    # Otherwise each ``persist`` clones the session to turn it off, or to keep the partitions of a cached exchange.
-    spark.conf.set("spark.sql.sources.bucketing.autoBucketedScan.enabled", "false")
-    spark.conf.set("spark.sql.optimizer.canChangeCachedPlanOutputPartitioning", "true")
-    # Cached rows live for one batch: compression costs more than the memory it saves. What does not fit is spilled.
-    spark.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")
-    # The first implementation of the Kafka source in Spark converts each record to a row object and back.
-    first = spark.conf.get(_FIRST_SOURCES) or ""
-    spark.conf.set(_FIRST_SOURCES, ",".join(name for name in first.split(",") if name.strip() != "kafka"))

@@ -13,7 +13,7 @@ from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.errors import as_tailrace_error
 from tailrace.spark_consumer.monitor.listener import ProgressListener
 from tailrace.spark_consumer.monitor.status import Status
-from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
+from tailrace.spark_consumer.pipeline import Pipeline
 from tailrace.spark_consumer.sink.routing import QuerySink
 from tailrace.spark_consumer.source.kafka import read_stream, stream_options
 from tailrace.spark_consumer.source.kafka_admin import topic_names
@@ -21,6 +21,7 @@ from tailrace.spark_consumer.source.ranges import require_offsets
 from tailrace.spark_consumer.source.topics import subscribe_pattern
 from tailrace.spark_consumer.spark_line import last_progress
 from tailrace.spark_consumer.start_checks import require_transforms
+from tailrace.spark_consumer.tables.services import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,11 +15,12 @@ from tailrace.runtime.config.section import Section
 from tailrace.schemas.names import watermarks_topic
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.monitor.status import Status
-from tailrace.spark_consumer.pipeline import Pipeline, PipelineSettings
+from tailrace.spark_consumer.pipeline import Pipeline
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.sink.routing import QuerySink
 from tailrace.spark_consumer.tables.progress import TablePosition
+from tailrace.spark_consumer.tables.services import PipelineSettings
 from tests.sinks.backend import SinkBackend
 from tests.spark.records import Feed, Message, Table
 from tests.support.topics import end_offset
