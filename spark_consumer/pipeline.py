@@ -28,13 +28,12 @@ from tailrace.spark_consumer.source.ranges import (
     committed,
     ranges_of_batch,
 )
-from tailrace.spark_consumer.tables.bad_record import position
 from tailrace.spark_consumer.tables.changelog import ChangelogTable
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
 from tailrace.spark_consumer.tables.progress import TableProgress
 from tailrace.spark_consumer.tables.reading import Reading
-from tailrace.spark_consumer.tables.reasons import known_reason, missing_topic, unknown_reason
+from tailrace.spark_consumer.tables.reasons import known_reason, missing_topic, position, unknown_reason
 from tailrace.spark_consumer.tables.services import PipelineSettings, QueryServices, TableServices
 from tailrace.spark_consumer.tables.upsert import UpsertTable
 from tailrace.spark_consumer.tables.work import MakePart, Parts, TableWork

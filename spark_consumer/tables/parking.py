@@ -230,9 +230,9 @@ class ParkedTables:
                     table.topic_id = self._topic_id(topic) or table.topic_id
                     if table.position is not None:
                         known = table.position
-                        ends = {str(number): each.end for number, each in found.partitions.items()}
                         topic_id = known.topic_id or self._topic_id(topic)
-                        self._store(spark, TablePosition(topic, {**known.starts, **ends}, topic_id=topic_id))
+                        starts = {**known.starts, **_stored(found.ends)}
+                        self._store(spark, TablePosition(topic, starts, topic_id=topic_id))
                 table.settle()
 
     def release(self, work: TableProgress) -> None:
@@ -251,20 +251,18 @@ class ParkedTables:
         """Store the part that is processed next, unless it is the whole range of a table without a position."""
         with self._lock:
             table = self._tables[part.topic]
-            ends = {str(number): each.end for number, each in part.partitions.items()}
             if table.position is None and whole:
                 return
-            position = table.position or self._new(table, part)
+            position, ends = table.position or self._new(table, part), _stored(part.ends)
             if dict(position.until) != ends:
                 self._store(spark, replace(position, until=ends))
 
     def advance(self, spark: SparkSession, part: TopicRange) -> None:
         """Store that a part is processed."""
         with self._lock:
-            ends = {str(number): each.end for number, each in part.partitions.items()}
             position = self._tables[part.topic].position
             assert position is not None
-            self._store(spark, replace(position, starts={**position.starts, **ends}, until={}))
+            self._store(spark, replace(position, starts={**position.starts, **_stored(part.ends)}, until={}))
 
     def _park(self, spark: SparkSession, table: TrackedTable, found: TopicRange, error: TailraceError) -> None:
         # The position of a table is ahead of its range if parts of the range are processed.
@@ -304,6 +302,10 @@ class ParkedTables:
             position.topic: {name: value for name, value in asdict(position).items() if name not in hidden}
             for position in self.parked()
         }
+
+
+def _stored(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(number): offset for number, offset in offsets.items()}
 
 
 def _parked(position: TablePosition, error: TailraceError) -> TablePosition:

@@ -1,30 +1,114 @@
-"""How the tables of a query read and decode their records."""
+"""How the tables of a query read and decode their records, and the topic that takes bad ones."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pyspark.sql import functions as fn
 
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import MetadataField
 from tailrace.spark_consumer.normalize.tombstones import with_deletes_of_tombstones
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat
-from tailrace.spark_consumer.source.kafka import read_range
+from tailrace.spark_consumer.source.kafka import read_range, read_raw
+from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.source.raw_rows import RawRows
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.topic_ids import unknown_id
 from tailrace.spark_consumer.source.version_decoder import decode_versions
-from tailrace.spark_consumer.tables.bad_record import DeadLetters
+from tailrace.spark_consumer.tables.reasons import bad_record
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from tailrace.schemas.sequence import Sequence
     from tailrace.schemas.table import TableSchema
-    from tailrace.spark_consumer.source.ranges import TopicRange
+
+_MOST: Final = 1000
+"""Records of a topic that are skipped; more are not single bad records."""
+
+log = structlog.get_logger(__name__)
+
+
+class DeadLetters:
+    """Writes bad records to a topic, once per attempt of a batch, and knows which records are left out since then.
+
+    The headers of a record have the names that Kafka Connect uses.
+    """
+
+    def __init__(self, topic: str, client: Mapping[str, str], source: Mapping[str, str]) -> None:
+        self._topic = topic
+        self._client = dict(client)
+        self._source = dict(source)
+        self._skipped: dict[str, set[tuple[int, int]]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, spark: SparkSession, error: BaseException, topic: str, read: TopicRange | None) -> bool:
+        """Write the record of a topic that an error is about; return whether the work can be done without it.
+
+        ``read``: the range that was read; None if the work is on records that were held.
+        """
+        found = bad_record(error, topic, read)
+        if found is None:
+            return False
+        at = found.partition, found.offset
+        with self._lock:
+            skipped = self._skipped.setdefault(found.topic, set())
+            if at in skipped or len(skipped) >= _MOST:
+                return False
+        one = TopicRange(found.topic, {found.partition: OffsetRange(found.offset, found.offset + 1)})
+        self._write(spark, one, found.reason)
+        skipped.add(at)
+        log.error(
+            "record skipped", topic=found.topic, partition=found.partition, offset=found.offset, reason=found.reason
+        )
+        return True
+
+    def has(self, topic: str) -> bool:
+        """Return whether records of a topic were taken."""
+        return bool(self._skipped.get(topic))
+
+    def left(self, records: DataFrame, found: TopicRange) -> DataFrame:
+        """Return the records of a range without those that were taken."""
+        for partition, offset in sorted(self._skipped.get(found.topic, ())):
+            own = found.partitions.get(partition)
+            if own is not None and own.start <= offset < own.end:
+                records = _without(records, partition, offset)
+        return records
+
+    def without(self, records: DataFrame, topic: str) -> DataFrame:
+        """Return records of any ranges without those that were taken."""
+        for partition, offset in sorted(self._skipped.get(topic, ())):
+            records = _without(records, partition, offset)
+        return records
+
+    def _write(self, spark: SparkSession, found: TopicRange, reason: str) -> None:
+        raw = read_raw(spark, self._source, found)
+        added = {
+            "topic": fn.col("topic"),
+            "partition": fn.col("partition"),
+            "offset": fn.col("offset"),
+            "exception.message": fn.lit(reason),
+        }
+        headers = fn.array(*(_header(f"__connect.errors.{name}", value) for name, value in added.items()))
+        own = fn.coalesce(fn.col("headers"), fn.array().cast(raw.schema["headers"].dataType.simpleString()))
+        letters = raw.select("key", "value", fn.concat(own, headers).alias("headers"))
+        writer = letters.write.format("kafka").mode("append").options(**self._client)
+        writer.option("topic", self._topic).option("includeHeaders", "true").save()
+
+
+def _without(records: DataFrame, partition: int, offset: int) -> DataFrame:
+    return records.where(~((fn.col("partition") == partition) & (fn.col("offset") == offset)))
+
+
+def _header(name: str, value: Column) -> Column:
+    return fn.struct(fn.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -16,11 +16,11 @@ from tailrace.spark_consumer.errors import (
     MissingTopicError,
     NewTopicError,
     SinkError,
+    TransformError,
 )
 from tailrace.spark_consumer.java_errors import JavaError, ends_executors, java_errors, summary
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 from tailrace.spark_consumer.source.topic_ends import beginning_offsets, end_offsets
-from tailrace.spark_consumer.tables.bad_record import bad_record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _DENIED: Final = tuple(f"org.apache.kafka.common.errors.{name}AuthorizationException" for name in ("Topic", "Group"))
 _OWN: Final = re.compile(r"(?:a value|a key|the value that ALTER TABLE gave) [^\n]*?(?=: |\n|$)")
 """What the consumer raises for a value; the value itself may follow, for the log."""
+_RAISED: Final = re.compile(r"a record cannot be decoded: topic (\S+), partition (\d+), offset (\d+): ([^\n]*)")
+"""The message that the decoder raises (json_decoder.failure_prefix)."""
 
 
 class LostEndError(IncompleteTopicError):
@@ -179,3 +181,39 @@ def _offsets(
         return read(spark, source, found.topic, found.partitions)
     except Py4JError:
         return {}
+
+
+def bad_record(error: BaseException, topic: str, within: TopicRange | None = None) -> BadRecord | None:
+    """Return the record of a topic, and of the range that was read, that an error is about; None if it is about none.
+
+    A text that quotes a value can say anything. So only an exception of the decoder itself counts, whose message begins
+    as the decoder begins it, and an error that has the record. A transform can fail for a row that was held since an
+    earlier range.
+    """
+    own = next(filter(None, _records(error)), None)
+    found = own or next(filter(None, (_read(each.raised) for each in java_errors(error))), None)
+    if found is None or found.topic != topic:
+        return None
+    if own is None and within is not None:
+        read = within.partitions.get(found.partition)
+        if within.topic != topic or read is None or not read.start <= found.offset < read.end:
+            return None
+    return found
+
+
+def _records(error: BaseException | None) -> Iterator[BadRecord | None]:
+    while error is not None:
+        if isinstance(error, BadRecordError | TransformError):
+            yield error.record
+        error = error.__cause__
+
+
+def _read(message: str) -> BadRecord | None:
+    found = _RAISED.match(message)
+    return None if found is None else BadRecord(found[1], int(found[2]), int(found[3]), found[4])
+
+
+def position(error: TailraceError) -> dict[str, object]:
+    """Return the position of the record that an error is about. Its value stays in the topic: others read this."""
+    named = error.record if isinstance(error, BadRecordError | TransformError) else None
+    return {} if named is None else {"partition": named.partition, "offset": named.offset}

@@ -28,9 +28,8 @@ from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.source.topic_ids import TopicIds
 from tailrace.spark_consumer.source.topic_policies import TopicPolicies
-from tailrace.spark_consumer.tables.bad_record import DeadLetters
 from tailrace.spark_consumer.tables.driver_decoder import DriverTables
-from tailrace.spark_consumer.tables.reading import Reading
+from tailrace.spark_consumer.tables.reading import DeadLetters, Reading
 from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.tables.snapshot import Snapshots
 from tailrace.spark_consumer.transform.rules import Rules

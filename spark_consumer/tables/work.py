@@ -193,9 +193,10 @@ def record_bytes(spark: SparkSession, source: Mapping[str, str], found: TopicRan
 
     Decompressed, as a task reads them.
     """
+    partitions = found.partitions.items()
     windows = [
-        replace(found, partitions={n: OffsetRange(r.start, min(r.end, r.start + _SAMPLE)) for n, r in _items(found)}),
-        replace(found, partitions={n: OffsetRange(max(r.start, r.end - _SAMPLE), r.end) for n, r in _items(found)}),
+        replace(found, partitions={n: OffsetRange(r.start, min(r.end, r.start + _SAMPLE)) for n, r in partitions}),
+        replace(found, partitions={n: OffsetRange(max(r.start, r.end - _SAMPLE), r.end) for n, r in partitions}),
     ]
     size = sum((fn.coalesce(fn.octet_length(name), fn.lit(0)) for name in ("key", "value")), fn.lit(0))
     reads = [
@@ -212,7 +213,3 @@ def _resolved(spark: SparkSession, source: Mapping[str, str], found: TopicRange)
     """Return a range with the offsets at which its partitions begin, where it only says: at the earliest one."""
     unknown = [number for number, each in found.partitions.items() if each.start < 0]
     return found.after(beginning_offsets(spark, source, found.topic, unknown)) if unknown else found
-
-
-def _items(found: TopicRange) -> list[tuple[int, OffsetRange]]:
-    return list(found.partitions.items())

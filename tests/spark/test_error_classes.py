@@ -17,8 +17,7 @@ from tailrace.spark_consumer.errors import SinkError, as_tailrace_error, concern
 from tailrace.spark_consumer.java_errors import ends_executors, summary
 from tailrace.spark_consumer.sink.base import Sink, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.tables.bad_record import bad_record
-from tailrace.spark_consumer.tables.reasons import known_reason, unknown_reason
+from tailrace.spark_consumer.tables.reasons import bad_record, known_reason, unknown_reason
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, table_schema

@@ -9,8 +9,7 @@ import pytest
 from tailrace.spark_consumer.errors import BadRecord, BadRecordError, IncompleteTopicError, SinkError
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
 from tailrace.spark_consumer.tables import reasons
-from tailrace.spark_consumer.tables.bad_record import bad_record
-from tailrace.spark_consumer.tables.reasons import known_reason
+from tailrace.spark_consumer.tables.reasons import bad_record, known_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
