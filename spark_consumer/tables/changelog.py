@@ -45,7 +45,7 @@ class ChangelogTable(TablePart):
 
     def run(self, spark: SparkSession) -> TableResult:
         """Write the range, and what is not held any more, to the sink."""
-        before, after = self._stored.states.load(spark, self._topic, self._batch_id, self._range)
+        before, after = self._load(spark)
         self._require_same_topic(before)
         self._require_end(before)
         self._stored.carry_over.remove(spark, self._topic, before.released, before.held)
@@ -117,17 +117,11 @@ class ChangelogTable(TablePart):
         members = {split for folder in released for split in before.held[folder]}
         late = {split: high for split, high in before.completed.items() if split in still_held | members}
         return replace(
-            before,
-            step=before.step + 1,
-            batch=self._batch_id,
-            idle=self._range is None,
-            ends=before.ends_after(self._range),
-            progress=step.progress,
+            self._after(before, step.progress),
             completed={**late, **completed},
             held={folder: splits for folder, splits in before.held.items() if folder not in released},
             released=released,
             truncated=truncated,
-            topic_id=self._reading.topic_id(self._topic) or before.topic_id,
         )
 
     def _require_same_topic(self, before: TableState) -> None:
@@ -229,7 +223,3 @@ class ChangelogTable(TablePart):
         if self._range is None:
             return f"step {state.step}"
         return " ".join(f"{number}:{start}" for number, start in sorted(self._range.begins.items()))
-
-    def _result(self, state: TableState, rows: int, newest_ms: int | None, kinds: Mapping[str, int]) -> TableResult:
-        status = self._snapshots.status(self._topic, state.progress)
-        return TableResult(rows, newest_ms, status, {kind: count for kind, count in kinds.items() if count})

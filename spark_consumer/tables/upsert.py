@@ -41,7 +41,7 @@ class UpsertTable(TablePart):
         """Write the part of the range that the target has not applied."""
         if self._range is None:
             return self._without_records(spark)
-        before, _ = self._stored.states.load(spark, self._topic, self._batch_id, self._range)
+        before, _ = self._load(spark)
         self._require_end(before)
         newest = self._reading.newest_schema(spark, self._range)
         if not newest.columns and self._reading.is_compacted(self._topic):
@@ -61,7 +61,7 @@ class UpsertTable(TablePart):
             self._skip(spark)
         if not left.partitions:
             before, _ = self._stored.states.load(spark, self._topic, self._batch_id, None)
-            return self._result(before)
+            return self._counted(before)
         failure = None
         try:
             written = self._write_in_driver(spark, newest, left)
@@ -104,10 +104,10 @@ class UpsertTable(TablePart):
 
         Raises NotStagedError if something fails before the commit that need not fail in queries.
         """
-        states, writing = self._stored.states, self._services.writing
+        writing = self._services.writing
         with self._phase(spark, "decode"), before_commit():
             rows = self._reading.rows_in_driver(found) if self._is_for_driver(newest, found) else None
-            before, _ = states.load(spark, self._topic, self._batch_id, self._range)
+            before, _ = self._load(spark)
             moved = self._snapshots.known_keys(spark, self._topic, before, len(self._ends))
             if rows is None or moved.deletes or moved.grown(len(self._ends)):
                 return None
@@ -125,7 +125,7 @@ class UpsertTable(TablePart):
                 spark, schema, decoder.type, changes.rows, found, changes.stats.earliest, state.truncated
             )
             is_written = self._sink.write_in_driver(batch, self._batch_id)
-        return self._result(state, [changes.stats]) if is_written else None
+        return self._counted(state, [changes.stats]) if is_written else None
 
     def _write_by_queries(self, spark: SparkSession, left: TopicRange) -> TableResult:
         raw = self._reading.read(spark, left)
@@ -141,11 +141,10 @@ class UpsertTable(TablePart):
 
     def _skip(self, spark: SparkSession) -> None:
         """Keep in mind that records are not counted, unless an earlier attempt of the batch has counted them."""
-        states = self._stored.states
-        before, after = states.load(spark, self._topic, self._batch_id, self._range)
+        before, after = self._load(spark)
         if after is None and not before.unverified:
             state = replace(before, step=before.step + 1, batch=-1, idle=False, unverified=True)
-            states.save(spark, self._topic, state, before)
+            self._stored.states.save(spark, self._topic, state, before)
 
     def _require_same_topic(self, spark: SparkSession, applied: Mapping[int, int], before: TableState) -> None:
         """Raise an error if the target has applied more than the topic has."""
@@ -155,8 +154,7 @@ class UpsertTable(TablePart):
             raise ends_too_early(self._topic, beyond, applied, same=self._is_same(before))
 
     def _write(self, spark: SparkSession, raw: DataFrame, found: TopicRange) -> TableResult:
-        sink = self._sink
-        before, _ = self._stored.states.load(spark, self._topic, self._batch_id, self._range)
+        before, _ = self._load(spark)
         source, rows = self._decode(raw)
         rows = self._reading.with_tombstones(raw, rows, source, found, before.moved_keys.passed)
         transform = self._transform(source)
@@ -181,8 +179,8 @@ class UpsertTable(TablePart):
                 batch = TableBatch(transform.schema, left, stats, found, truncated=state.truncated, loaded=loaded)
                 batch = replace(batch, moved=state.moved_keys.grown(len(self._ends)))
                 with self._phase(spark, "write"):
-                    sink.write_batch(batch, self._batch_id)
-            return self._result(state, stats)
+                    self._sink.write_batch(batch, self._batch_id)
+            return self._counted(state, stats)
         finally:
             decoded.unpersist()
 
@@ -190,27 +188,25 @@ class UpsertTable(TablePart):
         with self._phase(spark, "prepare"):
             self._sink.prepare_table(schema)
 
-    def _result(self, state: TableState, stats: Collection[SplitStats] = ()) -> TableResult:
+    def _counted(self, state: TableState, stats: Collection[SplitStats] = ()) -> TableResult:
         newest = max((stat.newest_ms for stat in stats if stat.newest_ms is not None), default=None)
         records = sum(stat.rows + stat.changes for stat in stats)
         updates, deletes = sum(stat.updates for stat in stats), sum(stat.deletes for stat in stats)
         rows = {"insert": records - updates - deletes, "update_after": updates, "delete": deletes}
-        status = self._snapshots.status(self._topic, state.progress)
-        return TableResult(records, newest, status, {kind: count for kind, count in rows.items() if count})
+        return self._result(state, records, newest, rows)
 
     def _without_records(self, spark: SparkSession) -> TableResult:
         """Use certificates that arrived after the last record; a table without rows is created when it is read."""
-        sink = self._sink
         with self._phase(spark, "state"):
             state, before = self._advance(spark, None, (), None, None)
         truncates = state.truncated != before.truncated
         if state.progress.complete or truncates:
             schema = self._transform(self._reading.schemas.versions(self._topic)[-1]).schema
-            sink.applied(schema)
+            self._sink.applied(schema)
             self._prepare(spark, schema)
             if truncates:
-                sink.write_batch(TableBatch(schema, spark.range(0), truncated=state.truncated), self._batch_id)
-        return self._result(state)
+                self._sink.write_batch(TableBatch(schema, spark.range(0), truncated=state.truncated), self._batch_id)
+        return self._counted(state)
 
     def _advance(
         self,
@@ -225,26 +221,19 @@ class UpsertTable(TablePart):
         ``left`` is the part of the range that the target has not applied. ``decoded`` are the records of the source,
         ``records`` those that the sink gets.
         """
-        states = self._stored.states
-        before, after = states.load(spark, self._topic, self._batch_id, self._range)
+        before, after = self._load(spark)
         if after is not None:
             return after, before
         self._snapshots.check_beginning(spark, self._topic, left)
         step = self._snapshots.advance(spark, self._topic, before, stats, read=self._ends)
         truncated = None if decoded is None else last_truncate(decoded, stats)
         state = replace(
-            before,
-            step=before.step + 1,
-            batch=self._batch_id,
-            idle=self._range is None,
-            ends=before.ends_after(self._range),
-            progress=step.progress,
+            self._after(before, step.progress),
             truncated=later(later(before.truncated, truncated), self._snapshots.ends.created(self._topic)),
             moved_keys=self._moved_keys(spark, before, records if stats else None),
-            topic_id=self._reading.topic_id(self._topic) or before.topic_id,
         )
         if state.differs(before):
-            states.save(spark, self._topic, state, before)
+            self._stored.states.save(spark, self._topic, state, before)
         return state, before
 
     def _moved_keys(self, spark: SparkSession, before: TableState, records: DataFrame | None) -> MovedKeys:

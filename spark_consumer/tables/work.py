@@ -21,6 +21,7 @@ from pyspark.storagelevel import StorageLevel
 
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.table_result import TableResult
+from tailrace.spark_consumer.normalize.split_progress import SplitProgress
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.source.kafka import read_raw
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
@@ -96,6 +97,26 @@ class TablePart(ABC):
     def _begins(self) -> Offsets:
         """How far each partition is read before the range."""
         return {**self._ends, **(self._range.begins if self._range else {})}
+
+    def _load(self, spark: SparkSession) -> tuple[TableState, TableState | None]:
+        """Return the state before the part, and that after it if an earlier attempt has stored it."""
+        return self._stored.states.load(spark, self._topic, self._batch_id, self._range)
+
+    def _after(self, before: TableState, progress: SplitProgress) -> TableState:
+        """Return the state after the part, as far as it is the same for upserts and changelogs."""
+        return replace(
+            before,
+            step=before.step + 1,
+            batch=self._batch_id,
+            idle=self._range is None,
+            ends=before.ends_after(self._range),
+            progress=progress,
+            topic_id=self._reading.topic_id(self._topic) or before.topic_id,
+        )
+
+    def _result(self, state: TableState, rows: int, newest_ms: int | None, kinds: Mapping[str, int]) -> TableResult:
+        status = self._snapshots.status(self._topic, state.progress)
+        return TableResult(rows, newest_ms, status, {kind: count for kind, count in kinds.items() if count})
 
     def _decode(self, raw: DataFrame) -> tuple[TableSchema, DataFrame]:
         """Decode raw records; return the schema and the rows (json_decoder.py)."""
