@@ -13,7 +13,7 @@ Public modules; everything else is internal and may change:
 - ``sink.base``: the protocol that a sink implements.
 - ``archive``: builds the archive for ``spark-submit --py-files``.
 
-Imports point downwards: app, cli > query, session > start_checks > config, pipeline > tables > sink > transform,
+Imports point downwards: app, cli > query, session > config, pipeline > tables > sink > transform,
 streams > changelog, normalize, changes > source > monitor, images, background, documents, files.
 """
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import StreamingQueryException
 
+from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.names import watermarks_topic
 from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.errors import as_tailrace_error
@@ -20,7 +21,6 @@ from tailrace.spark_consumer.source.kafka_admin import topic_names
 from tailrace.spark_consumer.source.ranges import require_offsets
 from tailrace.spark_consumer.source.topics import subscribe_pattern
 from tailrace.spark_consumer.spark_line import last_progress
-from tailrace.spark_consumer.start_checks import require_transforms
 from tailrace.spark_consumer.tables.services import PipelineSettings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RunningQuery:
         self._pipeline.pause_point = self._pause_point
         try:
             require_offsets(spark, config.checkpoint)
-            require_transforms(spark, config, self._pipeline)
+            _require_transforms(spark, config, self._pipeline)
             self._pipeline.load_positions(spark)
             if config.sinks or any(sink.has_overrides for sink in sinks):
                 self._pipeline.check_sinks(_tables(spark, config))
@@ -174,6 +174,16 @@ def _seconds(text: str) -> float:
     """Return the length of an interval such as ``10 seconds``; raises ValueError for another form."""
     number, _, unit = text.partition(" ")
     return float(number) * _UNITS[unit.removesuffix("s")]
+
+
+def _require_transforms(spark: SparkSession, config: ConsumerConfig, pipeline: Pipeline) -> None:
+    """Raise ConfigError with all faults of the transforms in the tables that are known; new ones are checked later."""
+    rules, tables = config.transforms.rules, config.table_filter
+    if rules.transforms or rules.routes:
+        transforms = pipeline.load_transforms(spark)
+        problems = transforms.problems(lambda schema: tables.contains(f"{schema.database}.{schema.table}"))
+        if problems:
+            raise ConfigError(problems)
 
 
 def _tables(spark: SparkSession, config: ConsumerConfig) -> list[str]:

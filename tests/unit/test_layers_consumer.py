@@ -10,7 +10,6 @@ PACKAGE = "tailrace.spark_consumer"
 LAYERS = (
     {"app", "cli"},
     {"query", "session"},
-    {"start_checks"},
     {"config", "pipeline"},
     {"tables"},
     {"sink"},
