@@ -132,8 +132,11 @@ def hidden_tables(session: SnapshotSession, unlisted: Iterable[TableId]) -> dict
 
 
 def prepared_transactions(state: State, settings: str) -> list[TransactionPrepared]:
-    """Return the prepared transactions; under other ``settings`` other tables of them are captured."""
-    return [each if each.settings == settings else each._replace(tables=()) for each in state.prepared.values()]
+    """Return the prepared transactions; under other ``settings`` other tables of them may be captured, or the first."""
+    return [
+        each if each.settings == settings else each._replace(tables=(), captured=True)
+        for each in state.prepared.values()
+    ]
 
 
 def keep_streaming(

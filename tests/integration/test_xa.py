@@ -10,8 +10,10 @@ import pytest
 from pymysql import MySQLError
 
 from tailrace.producer.errors import BinlogError
+from tests.embedded.mysql import MySqlServer
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 from tests.support.incremental_window import request_snapshot
+from tests.support.replication import run
 from tests.support.upsert_reader import consumer_rows
 
 if TYPE_CHECKING:
@@ -210,6 +212,22 @@ def test_purged_transaction_puts_its_tables_in_error(
         for table in ("t", "other"):
             expected = dict(database.execute(f"SELECT id, v FROM {table}"))
             eventually(lambda: _read(kafka_broker, prefix, f"{database.name}.{table}") == expected, table)  # noqa: B023
+
+
+@pytest.mark.long
+def test_a_file_that_cannot_be_read_may_have_the_xa_prepare(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Its transaction has no GTID: the rows are not taken for those of a transaction that changed nothing."""
+    with MySqlServer(settings={"gtid_mode": "OFF"}) as server:
+        run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
+        run(server, "XA START 'x'", "INSERT INTO d.t VALUES (2)", "XA END 'x'", "XA PREPARE 'x'")
+        for mode in ("OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"):
+            run(server, f"SET GLOBAL gtid_mode = {mode}")
+        run(server, "FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (3)")
+        unread = pytest.raises(BinlogError, match="cannot be read to its end, and may have it")
+        with unread, CaptureThread(properties(server, kafka_broker, prefix, "d")) as capture:
+            capture.wait_snapshot()
+            run(server, "XA COMMIT 'x'")
+            capture.wait_position(server)
 
 
 def _read(broker: KafkaBroker, prefix: str, table: str) -> dict[int, str]:

@@ -6,6 +6,8 @@ from collections.abc import Generator, Iterable, Iterator
 
 import pytest
 
+from tailrace.producer.app.startup import prepared_transactions
+from tailrace.producer.kafka.state_store import State
 from tailrace.producer.model.binlog_events import (
     ChangeRefused,
     Event,
@@ -265,3 +267,13 @@ def test_an_id_may_name_another_transaction_later() -> None:
     finish(prepare(log, "a", OTHER_ROW), "a")
 
     assert summary(read(log)) == ["1: end", "2: end", "3: end", "4: row 2 end"]
+
+
+def test_lost_transaction_of_another_configuration_may_concern_any_table() -> None:
+    """It had no captured table then: a table that is captured since may be one of its tables."""
+    xid = "X'61',X'',1"
+    stored = TransactionPrepared(xid, f"{SOURCE}:1", "binlog.000001", 4, captured=False, end=100, settings="other")
+    state = State(prepared={xid: stored})
+    for settings, refused in (("other", 0), ("own", 1)):
+        events = read(finish(LogBytes(), "a"), BytesHistory(), prepared_transactions(state, settings))
+        assert sum(isinstance(event, ChangeRefused) for event in events) == refused

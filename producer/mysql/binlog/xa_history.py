@@ -173,6 +173,7 @@ class BinlogHistory:
             limit=self._max_search_bytes,
         )
         reported = time.monotonic()
+        unread = ""
         for left, file in reversed(list(enumerate(files))):
             if searched and searched >= self._max_search_bytes:
                 raise TransactionNotFoundError(
@@ -196,6 +197,7 @@ class BinlogHistory:
             except (BinlogError, SchemaError) as error:
                 # What precedes the capture must not stop it; what precedes the error in this file is known.
                 log.warning("a binlog file before the capture cannot be read to its end", file=file, error=str(error))
+                unread = file
             searched += sizes[file]
             found = opened.pop(ended.xid, None)
             self._found = {**opened, **self._found}
@@ -203,6 +205,8 @@ class BinlogHistory:
                 log.info("found the XA PREPARE of a transaction", xid=ended.xid, file=found.file, pos=found.pos)
                 # Whether it has rows of captured tables turns out when it is read.
                 return found._replace(captured=True)
+        if unread:
+            raise TransactionNotFoundError(f"{unread} cannot be read to its end, and may have it")
         if not purged:
             return None
         raise TransactionPurgedError("no binlog file of the server has its XA PREPARE")
