@@ -141,7 +141,8 @@ _AFTER_TARGET: Final = {
 def only_target(query: Query, dialect: SqlDialect = DEFAULT_DIALECT) -> TableId | None:
     """Return the one table that a statement changes, but for triggers of it; None: it may change others.
 
-    It names one target, and calls no function that may be a stored one. The target may be a view.
+    It names one target, and calls no function that may be a stored one. The target may be a view. It reads no other
+    table, which may be a view that calls a function.
     """
     found = [token for token in tokens(query.sql, dialect) if token.word != ";"]
     first = found[0].word if found else ""
@@ -154,6 +155,8 @@ def only_target(query: Query, dialect: SqlDialect = DEFAULT_DIALECT) -> TableId 
     if not all(names) or not names or following not in _AFTER_TARGET[first] or (first != "DELETE" and not rest):
         return None
     for at, token in enumerate(rest):
+        if token.word in {"FROM", "JOIN", "TABLE"}:
+            return None
         if token.word == "(" and at and (_may_be_stored(rest[at - 1], token) or (at > 1 and rest[at - 2].word == ".")):
             return None
     return TableId(names[0], names[1]) if parts == 3 else TableId(query.database, names[0])
