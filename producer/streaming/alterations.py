@@ -25,6 +25,7 @@ from tailrace.schemas.sequence import Sequence
 
 log = structlog.get_logger(__name__)
 
+_LEAVES_COLUMNS: Final = frozenset({Change.INDEX, Change.TRUNCATE, Change.DATABASE})
 _SHOWN: Final = 10_000
 """Characters of a statement that a record includes, for people: the record must not be too large for Kafka."""
 
@@ -50,7 +51,8 @@ class Alterations:
         if effect.change is Change.DROP_DATABASE:
             self._known.clear()
         if effect.change is not Change.ALTER:
-            self._forget(effect)
+            if effect.change not in _LEAVES_COLUMNS:
+                self._forget(effect)
             return
         reads, table = self._context.settings.reads_after_alter, effect.table
         stale = self._publish(event, effect, strict=is_strict(event.sql_mode), reads=reads)

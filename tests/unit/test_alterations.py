@@ -45,7 +45,7 @@ class Stream(Versions):
         self._pos = 300
 
     def _describe(self, _table: TableId) -> CatalogTable:
-        return CatalogTable(Table(TABLE, self.columns, ("id",)), ("id",), (), frozenset(), {}, 0)
+        return CatalogTable(Table(TABLE, self.columns, ("id",)), ("id",), (), frozenset(), {})
 
     def exclude(self, column: str) -> None:
         """Exclude a column from the records."""
@@ -137,6 +137,14 @@ def test_second_statement_on_a_column_finds_the_definition_of_the_first_one() ->
     assert stream.run("ALTER TABLE t MODIFY at DATETIME(6) NOT NULL") is None
     assert stream.run("ALTER TABLE t MODIFY at DATETIME(6) NULL") is None
     assert changes(stream.run("ALTER TABLE t MODIFY at DATETIME(5)")) == [("convert", "at", UNKNOWN)]
+
+
+@pytest.mark.parametrize("sql", ["CREATE INDEX i ON t (id)", "TRUNCATE TABLE t", "CREATE DATABASE other"])
+def test_statement_on_no_column_leaves_the_definitions(sql: str) -> None:
+    stream = Stream()
+    stream.run("ALTER TABLE t DROP d, ADD d DECIMAL(12,6) DEFAULT 1.123456")
+    stream.run(sql)
+    assert changes(stream.run("ALTER TABLE t MODIFY d DECIMAL(10,4)")) == [("convert", "d", UNKNOWN)]
 
 
 def test_definition_is_known_from_a_statement_alone_until_another_table_has_the_name() -> None:
