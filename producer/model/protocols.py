@@ -115,6 +115,9 @@ class SplitReader(Protocol):
     def describe(self, table: TableId) -> CatalogTable:
         """Return the definition of a table now. Raises SchemaError if it does not exist."""
 
+    def estimated_rows(self, table: TableId) -> int:
+        """Return about how many rows a table has; may wait for its metadata lock."""
+
     def splitting_columns(self, found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
         """Return the columns whose ranges cut the table; empty: it is read in one split."""
 

@@ -121,8 +121,6 @@ class CatalogTable:
     """Columns of which the primary key holds only a prefix: ``PRIMARY KEY (name(10))``."""
     collations: Mapping[str, Collation]
     """Per text column."""
-    rows: int
-    """The estimate of the server: may be stale or 0; 0 if many tables are read at once."""
 
     @property
     def index_key(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def list_tables(connection: Connection[Any], wanted: Callable[[TableId], bool]) 
 
 
 def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
-    """Return the definition of a table now, with the estimate of its rows.
+    """Return the definition of a table now.
 
     Raises SchemaError if it does not exist, or has a column of an unknown type; TableAccessError if the account may not
     read it, whether it exists or not.
@@ -45,20 +45,21 @@ def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
     for _, found in read_tables(connection, (table,)):
         if isinstance(found, SchemaError):
             raise found
-        rows = query(
-            connection,
-            f"SELECT TABLE_ROWS FROM information_schema.TABLES WHERE {_EXACT}",
-            (*table, *table),
-        )
-        return replace(found, rows=int(rows[0][0] or 0) if rows else 0)
+        return found
     _require_readable(connection, table)
     raise SchemaError(f"table {table} does not exist", hint="create it, or exclude it")
+
+
+def estimated_rows(connection: Connection[Any], table: TableId) -> int:
+    """Return the server's estimate, which may be stale or 0; waits for a statement that locks the table."""
+    rows = query(connection, f"SELECT TABLE_ROWS FROM information_schema.TABLES WHERE {_EXACT}", (*table, *table))
+    return int(rows[0][0] or 0) if rows else 0
 
 
 def read_tables(
     connection: Connection[Any], tables: Sequence[TableId]
 ) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
-    """Yield the definition of each table that exists and that the account may see, in the given order; ``rows`` is 0.
+    """Yield the definition of each table that exists and that the account may see, in the given order.
 
     A table with a column of an unknown type, or that the account may not read, has an error instead. The number of
     queries does not depend on the number of tables, but on that of batches. Three kinds of tables have one query more:
@@ -219,7 +220,6 @@ def _definition(
         unique_key=unique_key,
         prefix_columns=frozenset(column for column, prefix in primary if column is not None and prefix is not None),
         collations={column.name: collation for column, collation in described if collation is not None},
-        rows=0,
     )
 
 

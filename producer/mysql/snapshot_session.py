@@ -121,6 +121,10 @@ class MySqlSnapshotSession:
             )
         query(self._connection, f"SELECT 1 FROM {table.quoted} WHERE ({condition}) LIMIT 0")
 
+    def estimated_rows(self, table: TableId) -> int:
+        """Read information_schema."""
+        return catalog.estimated_rows(self._connection, table)
+
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def splitting_columns(self, found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:

@@ -248,6 +248,7 @@ class CapturedTables:
             return described
         read = None
         if not key_known and self._source_offset is not None:
+            self._wait()  # what is executed meanwhile is read from the catalog too
             read = CatalogRead(self._source_offset(), written=True)
         try:
             catalog = self.read_catalog(table)

@@ -54,7 +54,7 @@ class TablePlanner:
             unique = self._tables.stand_in_key(found)
             stand_in = None if unique is None else (unique, at)
         key = self._tables.key_of(found)
-        return PlanInput(self._session.splitting_columns(found, key), found.rows, stand_in)
+        return PlanInput(self._session.splitting_columns(found, key), self._session.estimated_rows(table), stand_in)
 
     def splitter(self, table: TableId, columns: tuple[KeyColumn, ...]) -> ChunkSplitter:
         """Return what cuts the table on these columns."""

@@ -43,7 +43,7 @@ class Catalog:
         if self.columns is None:
             raise SchemaError(f"table {table} does not exist")
         primary = () if self.unique else ("id",)
-        return CatalogTable(Table(TABLE, self.columns, ("id",)), primary, self.unique, frozenset(), {}, 0)
+        return CatalogTable(Table(TABLE, self.columns, ("id",)), primary, self.unique, frozenset(), {})
 
 
 def schemas(tables: CapturedTables, version: TableVersion) -> tuple[ConnectSchema, dict[str, object]]:

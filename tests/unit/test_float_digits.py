@@ -25,7 +25,7 @@ LOGGED = TableVersion(TABLE, (ID, FLOAT), ("id",), b"")
 
 
 def _catalog(*columns: Column) -> CatalogTable:
-    return CatalogTable(Table(TABLE, columns, ("id",)), ("id",), (), frozenset(), {}, 0)
+    return CatalogTable(Table(TABLE, columns, ("id",)), ("id",), (), frozenset(), {})
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ def test_a_column_whose_weights_are_not_its_order_ends_the_splitting_columns() -
             unique_key=(),
             prefix_columns=frozenset(),
             collations={"s": Collation(collation, pads=True)},
-            rows=0,
         )
         expected = [KeyColumn(number, is_integer=True)]
         if collation not in NOT_SORTABLE:
