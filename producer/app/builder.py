@@ -170,7 +170,7 @@ class SessionBuilder:
             known = restored.state.captured
             signals.processor.request_incremental(table for table in captured if str(table) in known)
         reads = config.snapshot.should_snapshot
-        new_tables = NewTables(context, topics, signals.processor, reads=lambda table: reads(str(table)))
+        new_tables = NewTables(context, topics, signals.processor, self._source, reads=lambda table: reads(str(table)))
         new_tables.retry()
         versions = TableVersions(context, new_tables)
         coordinator = SnapshotCoordinator(context, versions, signals.processor)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Final, NamedTuple
 
 import structlog
@@ -24,7 +25,7 @@ import structlog
 from tailrace.producer.errors import TableAccessError
 from tailrace.producer.kafka.state_store import TableState, table_key
 from tailrace.producer.model.binlog_events import TableVersion
-from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.protocols import Offset, SnapshotSession, Source
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.serialization.envelope.topic_names import SHARED_TOPIC_HINT
@@ -67,10 +68,12 @@ class NewTables:
         context: StreamContext,
         topics: CaptureTopics,
         listener: SnapshotProgressListener,
+        source: Source,
         *,
         reads: Callable[[TableId], bool],
     ) -> None:
         """``reads``: whether the rows of a table that has never been captured are read."""
+        self._source = source
         self._context = context
         self._registry = context.registry
         self._topics = topics
@@ -236,16 +239,24 @@ class NewTables:
                 raise
             # It is gone: the log has its end.
 
-    def unreadable(self) -> list[TableId]:
-        """Return the tables in error that the account may not read."""
-        found = []
-        for table, tracked in self._registry.tables.items():
-            if tracked.mode is TableMode.ERROR:
+    def on_granted(self, at: Offset) -> list[TableId]:
+        """Try the tables in error that the account may read up to ``at``; return those that only a new session may.
+
+        A session sees new privileges on a table, and not new global ones.
+        """
+        unreadable = []
+        for table, tracked in list(self._registry.tables.items()):
+            if tracked.mode is TableMode.ERROR and (tracked.fault is None or tracked.fault.defined):
                 try:
                     self._require_readable(table)
                 except TableAccessError:
-                    found.append(table)
-        return found
+                    unreadable.append(table)
+                else:
+                    self.on_definition_changed(table, at)
+        if not unreadable:
+            return []
+        with closing(self._source.open_snapshot_session()) as session:
+            return [table for table in unreadable if _may_read(session, table)]
 
     def reject(self, definition: TableVersion, error: TailraceError) -> None:
         """Put a table in error: its change cannot be captured. Raises ``error`` if a retry of the capture may help."""
@@ -321,3 +332,11 @@ class NewTables:
         if self._context.status.table_failed(table, error.message, fault.at if fault is not None else None):
             log.error("a table is not captured: its changes are skipped", table=str(table), error=str(error))
         self._rejected[table] = (definition, time.monotonic() + _RETRY_S)
+
+
+def _may_read(session: SnapshotSession, table: TableId) -> bool:
+    try:
+        session.describe(table)
+    except SchemaError as error:
+        return not isinstance(error, TableAccessError)
+    return True

@@ -98,7 +98,8 @@ class TableLifecycle:
         if self._schema_changes is not None:
             self._schema_changes.write_statement(event, effects)
         if not effects and _GRANT.match(event.sql):
-            return self._new_tables.unreadable()  # a session does not see new global privileges
+            at = self._context.transaction.offset.position.after(event)
+            return self._new_tables.on_granted(at)
         return restarting
 
     def _apply_to_tables(self, event: QueryEvent, effect: DdlEffect, arrival: Arrival) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tailrace.producer.kafka.state_store import SplitState, StoredOffset, TableState
 from tailrace.producer.kafka.transactional_producer import Headers
@@ -77,6 +78,10 @@ def stream_transaction(
         status=Status(),
         heartbeat=heartbeat,
     )
+
+
+NO_SOURCE: Any = None
+"""Of streams that read no GRANT."""
 
 
 class FakeListener:

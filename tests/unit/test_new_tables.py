@@ -28,7 +28,7 @@ from tailrace.producer.streaming.table_lifecycle import TableLifecycle
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.runtime.errors import KafkaRequestError, SchemaError
 from tailrace.schemas.names import watermarks_topic
-from tests.support.stream import FILE, SERVER, FakeListener, FakeProducer, stream_transaction
+from tests.support.stream import FILE, NO_SOURCE, SERVER, FakeListener, FakeProducer, stream_transaction
 
 BASE = {
     "database.hostname": "h",
@@ -68,7 +68,7 @@ class Stream:
             ensure_tables=self._ensure_topics,
             without_topic=lambda tables: [table for table in tables if table not in self.with_topic],
         )
-        new_tables = NewTables(context, topics, self.listener, reads=lambda table: table.table != "unread")
+        new_tables = NewTables(context, topics, self.listener, NO_SOURCE, reads=lambda table: table.table != "unread")
         self.versions = TableVersions(context, new_tables)
         self.coordinator = SnapshotCoordinator(context, self.versions, self.listener)
         self.lifecycle = TableLifecycle(
@@ -80,7 +80,7 @@ class Stream:
         if table not in self.catalog:
             raise SchemaError(f"table {table} does not exist")
         key = self.catalog[table]
-        return CatalogTable(Table(table, COLUMNS, key), key, (), frozenset(), {}, 0)
+        return CatalogTable(Table(table, COLUMNS, key), key, (), frozenset(), {})
 
     def _ensure_topics(self, tables: list[TableId]) -> None:
         if self.topics_refused:

@@ -23,7 +23,7 @@ from tailrace.producer.streaming.refused_changes import RefusedChanges
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.runtime.errors import SchemaError
-from tests.support.stream import FakeListener, FakeProducer, stream_transaction
+from tests.support.stream import NO_SOURCE, FakeListener, FakeProducer, stream_transaction
 from tests.unit.test_config_load import BASE
 
 STREAMING, WAITING, UNKNOWN = TableId("shop", "a"), TableId("shop", "b"), TableId("shop", "WHERE")
@@ -61,7 +61,7 @@ class Refusing:
             self.status,
         )
         topics: Any = None
-        new_tables = NewTables(context, topics, self.listener, reads=lambda _table: True)
+        new_tables = NewTables(context, topics, self.listener, NO_SOURCE, reads=lambda _table: True)
         self.changes = RefusedChanges(context, TableVersions(context, new_tables), self.listener)
 
     @property

@@ -39,7 +39,7 @@ from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.watermark import Watermark, WatermarkKind, read_position
-from tests.support.stream import FILE, SERVER, START, FakeListener, FakeProducer, stream_transaction
+from tests.support.stream import FILE, NO_SOURCE, SERVER, START, FakeListener, FakeProducer, stream_transaction
 
 TABLE = TableId("db", "t")
 PLAN = TableState(TableMode.SNAPSHOT, snapshot="s", greatest=[100], key=("id",))
@@ -82,7 +82,7 @@ class Stream:
             forget=lambda _table: None, on_statement=lambda *_: None, statement_headers=lambda _table, _event: []
         )
         self.coordinator = SnapshotCoordinator(context, versions, self.listener)
-        self.new_tables = NewTables(context, topics, self.listener, reads=lambda _table: True)
+        self.new_tables = NewTables(context, topics, self.listener, NO_SOURCE, reads=lambda _table: True)
         self.lifecycle = TableLifecycle(
             context, self.coordinator, topics, None, versions=versions, new_tables=self.new_tables
         )

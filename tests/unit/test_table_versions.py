@@ -24,7 +24,7 @@ from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import SCHEMA_HEADER
-from tests.support.stream import FILE, SERVER, START, FakeListener, FakeProducer, stream_transaction
+from tests.support.stream import FILE, NO_SOURCE, SERVER, START, FakeListener, FakeProducer, stream_transaction
 from tests.unit.test_config_load import BASE
 
 TABLE = TableId("shop", "t")
@@ -69,7 +69,9 @@ class Versions:
             Status(),
         )
         topics: Any = None
-        self.versions = TableVersions(context, NewTables(context, topics, FakeListener(), reads=lambda _table: True))
+        self.versions = TableVersions(
+            context, NewTables(context, topics, FakeListener(), NO_SOURCE, reads=lambda _table: True)
+        )
         self._begin = TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1)
         self.transaction.offset.begin(self._begin)
         self._number = 0
@@ -78,7 +80,7 @@ class Versions:
         if self._catalog is None:
             raise SchemaError(f"no table {table}")
         found = Table(TABLE, self._catalog.columns, ("id",))
-        return CatalogTable(found, () if self.unique else ("id",), self.unique, frozenset(), {}, 0)
+        return CatalogTable(found, () if self.unique else ("id",), self.unique, frozenset(), {})
 
     def key_of(self, table: TableVersion) -> tuple[str, ...]:
         """Return the key of the version in use."""
