@@ -54,6 +54,12 @@ class TableState:
     """Only for upserts."""
     topic_id: str = ""
     """Kafka's id of the topic that was read; empty if it was not known."""
+    begins: Mapping[int, int] = field(default_factory=dict)
+    """Partition to the offset at which the table begins (reload.py); one that is missing begins at 0."""
+
+    def begins_in(self, topic_id: str) -> Mapping[int, int]:
+        """Return where the table begins in a topic, '' if its id is not known: in another one at 0."""
+        return self.begins if topic_id in {"", self.topic_id} else {}
 
     def counts_before(self, found: TopicRange | None) -> bool:
         """Return whether none of the records of a range is counted."""
@@ -72,7 +78,7 @@ class TableState:
     def differs(self, other: TableState) -> bool:
         """Return whether a reader needs this state after the other."""
         if other.step < 0 or (self.unverified, self.topic_id) != (other.unverified, other.topic_id):
-            return True
+            return True  # where a table begins changes only with its topic
         own, others = ((state.progress, state.held, state.truncated, state.moved_keys) for state in (self, other))
         return own != others or bool(self.released or self.completed)
 
@@ -90,6 +96,7 @@ class TableState:
             "movedKeys": self.moved_keys.to_json(),
             "truncated": None if self.truncated is None else self.truncated.text,
             "topicId": self.topic_id,
+            "begins": {str(partition): offset for partition, offset in self.begins.items()},
         }
 
     @classmethod
@@ -108,6 +115,7 @@ class TableState:
             moved_keys=MovedKeys.from_json(body["movedKeys"]),
             truncated=None if body["truncated"] is None else Sequence.from_text(body["truncated"]),
             topic_id=body.get("topicId", ""),
+            begins={int(partition): offset for partition, offset in body.get("begins", {}).items()},
         )
 
 
@@ -132,9 +140,10 @@ class TableStates:
             before = [state for state in known if state.counts_before(found)]
         if not before and known:
             # What is counted does not precede the records: they are read a second time, or of another topic.
-            moved = MovedKeys(known[-1].moved_keys.partitions)
+            last = known[-1]
+            moved = MovedKeys(last.moved_keys.partitions)
             return TableState(
-                step=known[-1].step, unverified=True, topic_id=known[-1].topic_id, moved_keys=moved
+                step=last.step, unverified=True, topic_id=last.topic_id, begins=last.begins, moved_keys=moved
             ), after
         return (before[-1] if before else TableState()), after
 

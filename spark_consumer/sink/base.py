@@ -63,8 +63,8 @@ class Write:
     """The same after the write."""
     settled: bool
     """Whether no record is held after the write."""
-    is_whole: bool = False
-    """Whether an earlier batch has read the topic from its beginning."""
+    whole_from: Mapping[int, int] | None = None
+    """Partition to the offset from which earlier batches have read it, 0 if it is missing; None: not known."""
     releases: bool = False
     """Whether it has records that earlier batches held."""
     truncated: sequence.Sequence | None = None

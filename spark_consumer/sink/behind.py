@@ -6,7 +6,8 @@ the range would say that they are applied. A table whose target is behind goes b
 the ledger, and its records are read again from there. If Kafka has removed them, reading them parks the table.
 
 Whether a partition that the ledger lacks was read is known only of a topic that has had all its records from the
-beginning: of others, a query has started behind records that no target gets.
+beginning, or from where its table begins (reload.py): of others, a query has started behind records that no target
+gets.
 """
 
 from __future__ import annotations
@@ -31,16 +32,22 @@ class TargetBehindError(SinkError):
 
 
 def require_reached(
-    topic: str, begins: Mapping[int, int], reached: Mapping[int, int], applied: Mapping[int, int], *, is_whole: bool
+    topic: str,
+    begins: Mapping[int, int],
+    reached: Mapping[int, int],
+    applied: Mapping[int, int],
+    *,
+    whole_from: Mapping[int, int] | None,
 ) -> None:
     """Raise TargetBehindError if a target does not have all records before those of a batch.
 
     ``begins``: partition to the offset before which the query has read all records. ``reached``: the same for those
     that were written or held when the target was written last. Before ``applied`` none was held.
-    ``is_whole``: whether an earlier batch has read the topic from its beginning.
+    ``whole_from``: partition to the offset from which earlier batches have read it, 0 if it is missing; None: it is
+    not known.
     """
-    if is_whole:
-        nothing = dict.fromkeys(begins, 0)
+    if whole_from is not None:
+        nothing = {number: whole_from.get(number, 0) for number in begins}
         reached, applied = {**nothing, **reached}, {**nothing, **applied}
     known = begins.keys() & reached.keys() & applied.keys()
     if any(reached[number] < begins[number] for number in known):

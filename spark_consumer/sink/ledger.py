@@ -140,7 +140,7 @@ class Ledger:
 
     def require_reached(self, write: Write) -> None:
         """Raise TargetBehindError if a changelog lacks rows before those of a write."""
-        require_reached(self.topic, write.begins, self.append, self.merge, is_whole=write.is_whole)
+        require_reached(self.topic, write.begins, self.append, self.merge, whole_from=write.whole_from)
 
     @property
     def applied(self) -> AppliedOffsets:

@@ -212,7 +212,7 @@ class ChangelogTable(TablePart):
             begins=self._begins,
             ends={**self._begins, **(self._range.ends if self._range else {})},
             settled=not (state.held or state.progress.open),
-            is_whole=self._snapshots.is_whole(before),
+            whole_from=self._snapshots.whole_from(self._topic, before),
             releases=bool(state.released),
             truncated=truncated,
             truncated_ms=event,

@@ -47,9 +47,10 @@ class Snapshots:
         """Return how far the snapshot of a topic has been read."""
         return progress.status(self.ends.pending(topic).values())
 
-    def is_whole(self, before: TableState) -> bool:
-        """Return whether an earlier batch has read the topic from its beginning (``check_start``)."""
-        return before.step >= 0 and not self.accept_incomplete
+    def whole_from(self, topic: str, before: TableState) -> Mapping[int, int] | None:
+        """Return from which offsets earlier batches have read the topic (``check_start``); None: it is not known."""
+        is_known = before.step >= 0 and not self.accept_incomplete
+        return before.begins_in(self.reading.topic_id(topic)) if is_known else None
 
     def known_keys(self, spark: SparkSession, topic: str, before: TableState, partitions: int) -> MovedKeys:
         """Return what is known of the partitions of a topic, of which there are so many now, before a batch."""

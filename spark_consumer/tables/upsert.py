@@ -50,7 +50,9 @@ class UpsertTable(TablePart):
             return TableResult(0, None)
         applied = self._sink.applied(self._transform(newest).schema)
         if applied is not None:
-            require_reached(self._topic, self._begins, applied, applied, is_whole=self._snapshots.is_whole(before))
+            require_reached(
+                self._topic, self._begins, applied, applied, whole_from=self._snapshots.whole_from(self._topic, before)
+            )
         applied = applied or {}
         self._snapshots.check_start(self._topic, before, self._range, applied)
         left = self._range.after(applied)

@@ -38,12 +38,16 @@ def test_state_survives_a_restart(spark: SparkSession, tmp_path: Path) -> None:
         released=(HeldFolder("s:0", 1),),
         truncated=Sequence(1, 7, 4, 0, 0),
         topic_id="id",
+        begins={0: 2},
     )
     TableStates(str(tmp_path)).save(spark, TOPIC, saved, TableState())
 
     before, after = TableStates(str(tmp_path)).load(spark, TOPIC, 4, TopicRange(TOPIC, {0: OffsetRange(5, 9)}))
 
     assert (before, after) == (saved, None)
+    # Its records are read a second time: nothing is counted, and the table begins where it did.
+    repeated, _ = TableStates(str(tmp_path)).load(spark, TOPIC, 5, TopicRange(TOPIC, {0: OffsetRange(3, 9)}))
+    assert repeated == TableState(step=3, unverified=True, topic_id="id", begins={0: 2})
 
 
 def test_repeated_batch_finds_its_state(spark: SparkSession, tmp_path: Path) -> None:

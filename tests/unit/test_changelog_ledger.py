@@ -15,7 +15,7 @@ QUERY = "query-1"
 
 def write(step: int, begin: int, end: int, *, settled: bool = True, releases: bool = False) -> Write:
     """Return a write of the records of one partition."""
-    return Write(step, {0: begin}, {0: end}, settled, is_whole=True, releases=releases)
+    return Write(step, {0: begin}, {0: end}, settled, whole_from={}, releases=releases)
 
 
 def ledger_after(*writes: Write, query: str = QUERY) -> Ledger:
