@@ -64,7 +64,7 @@ class RunningQuery:
             _require_transforms(spark, config, self._pipeline)
             self._pipeline.load_positions(spark)
             if config.sinks or any(sink.has_overrides for sink in sinks):
-                self._pipeline.check_sinks(_tables(spark, config))
+                self._pipeline.check_sinks(table_topics(spark, config))
         except BaseException:
             self._pipeline.close()
             raise
@@ -186,7 +186,7 @@ def _require_transforms(spark: SparkSession, config: ConsumerConfig, pipeline: P
             raise ConfigError(problems)
 
 
-def _tables(spark: SparkSession, config: ConsumerConfig) -> list[str]:
+def table_topics(spark: SparkSession, config: ConsumerConfig) -> list[str]:
     """Return the topics of tables that Kafka has and the query reads."""
     prefix = config.topic_prefix
     names = topic_names(spark, config.kafka_client, subscribe_pattern(prefix, config.table_filter))

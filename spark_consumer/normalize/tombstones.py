@@ -23,6 +23,7 @@ from pyspark.sql import types as tp
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.source.json_decoder import failure_prefix
+from tailrace.spark_consumer.source.kafka import load_remedy
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
 from tailrace.spark_consumer.source.types import field_type
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 _TOMBSTONE: Final = "tombstone"
 _NO_POSITION: Final = (
-    "it is a tombstone, compaction has removed its delete event, and nothing tells its place among the changes; move "
-    "the target table away and start with an empty checkpoint"
+    "it is a tombstone, compaction has removed its delete event, and nothing tells its place among the changes; "
+    + load_remedy()
 )
 _NO_KEY: Final = (
     "it is a tombstone, compaction has removed its delete event, and its key does not match the table schema"

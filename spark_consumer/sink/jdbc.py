@@ -248,7 +248,7 @@ class JdbcSink:
         if owner.key_columns != key_text(schema):
             raise SinkError(
                 f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
-                hint=reload_remedy("drop or rename the target table"),
+                hint=reload_remedy(schema.topic, "drop or rename the target table"),
                 stored=owner.key_columns,
                 now=key_text(schema),
             )

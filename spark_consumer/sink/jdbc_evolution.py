@@ -139,7 +139,7 @@ class _Evolution:
             raise SinkError(
                 f"the type of column {change.column} of {self._name} has changed, and the type that the target has "
                 "does not represent its values",
-                hint=reload_remedy("drop the target table")
+                hint=reload_remedy(self._schema.topic, "drop the target table")
                 if change.needs_reload
                 else "run the statement in the target, after a check of what it does to the rows there; or "
                 + load_remedy("drop the target table")

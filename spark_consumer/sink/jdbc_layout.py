@@ -19,6 +19,7 @@ from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
 from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable, require_table
 from tailrace.spark_consumer.sink.shape import IS_DELETED, KIND, PART, RECORD, TIME
 from tailrace.spark_consumer.source.common_type import common_type
+from tailrace.spark_consumer.source.kafka import load_remedy
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
@@ -125,8 +126,8 @@ def _require_same_shape(table: JdbcTable, form: TargetForm) -> None:
     if stored != form.layout.shape:
         raise SinkError(
             f"the table {table.sql_name} has the shape {stored}, and the configuration asks for {form.layout.shape}",
-            hint=f"set the shape {stored} for the table in sink.shape.overrides; or drop or rename the target table "
-            "and start with an empty checkpoint to load the table again",
+            hint=f"set the shape {stored} for the table in sink.shape.overrides; or "
+            + load_remedy("drop or rename the target table"),
         )
 
 

@@ -143,7 +143,7 @@ class _Evolution:
             raise SinkError(
                 f"the type of column {change.column} of {self._name} has changed, "
                 f"and {self._table.format} cannot change the type of the column",
-                hint=reload_remedy(f"move the {self._table.format} table away")
+                hint=reload_remedy(self._schema.topic, f"move the {self._table.format} table away")
                 if change.needs_reload
                 else load_remedy(f"move the {self._table.format} table away")
                 + "; or set schema.change.behavior=try_evolve to convert the values that fit",
@@ -266,8 +266,8 @@ def _require_same_shape(table: TargetTable, layout: Layout) -> None:
         raise SinkError(
             f"the {table.format} table {table.name} has the shape {stored}, and the configuration asks for "
             f"{layout.shape}",
-            hint=f"set the shape {stored} for the table in sink.shape.overrides; or move the {table.format} table away "
-            "and start with an empty checkpoint to load the table again",
+            hint=f"set the shape {stored} for the table in sink.shape.overrides; or "
+            + load_remedy(f"move the {table.format} table away"),
         )
 
 
@@ -276,7 +276,7 @@ def _require_same_key(table: TargetTable, schema: TableSchema) -> None:
     if stored is not None and stored != key_text(schema):
         raise SinkError(
             f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
-            hint=reload_remedy(f"move the {table.format} table away"),
+            hint=reload_remedy(schema.topic, f"move the {table.format} table away"),
             stored=stored,
             now=key_text(schema),
         )

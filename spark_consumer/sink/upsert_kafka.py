@@ -174,7 +174,7 @@ class UpsertKafkaSink:
             raise SinkError(
                 f"the key of {schema.database}.{schema.table} has changed: topic {target} would keep the records of "
                 "the former key",
-                hint=reload_remedy(f"delete topic {target}"),
+                hint=reload_remedy(schema.topic, f"delete topic {target}"),
                 stored=", ".join(found.key or ()),
                 now=", ".join(schema.key),
             )

@@ -38,14 +38,15 @@ def load_remedy(target: str = _AWAY) -> str:
     return f"{target}: the next attempt loads it again from its topic, and no other table"
 
 
-def reload_remedy(target: str = _AWAY) -> str:
+def reload_remedy(topic: str, target: str = _AWAY) -> str:
     """Return how one table is loaded again, and no other, if its rows before and after a change do not fit together.
 
-    Its topic has both kinds of rows, so another target or checkpoint does not help. ``target``: what makes it empty.
+    Its topic has both kinds of rows: the table begins behind them, and the producer reads it again. ``target``: what
+    makes it empty.
     """
     return (
-        f"stop the producer, delete the topic of the table, {target}, and start the producer with "
-        "tailrace.missing.topic.handling.mode=snapshot, which reads this table again"
+        f"stop the query, {target}, run tailrace reload --topic {topic} --from latest --config FILE with the "
+        "configuration of the query, start it, and send the signal execute-snapshot for the table to the producer"
     )
 
 

@@ -36,7 +36,7 @@ def merge_schemas(schemas: Sequence[TableSchema], found: Sequence[Lineages] = ()
         if schema.key != latest.key:
             raise SchemaError(
                 f"the key of {latest.database}.{latest.table} changed, so rows before and after it cannot be matched",
-                hint=reload_remedy(),
+                hint=reload_remedy(latest.topic),
                 topic=latest.topic,
                 key_before=", ".join(schema.key) or "none",
                 key=", ".join(latest.key) or "none",
@@ -90,7 +90,7 @@ def _wider(merged: ConnectField, older: ConnectField, schema: TableSchema) -> Co
         raise SchemaError(
             f"column {merged.name} of {schema.database}.{schema.table} changed its type, "
             "and the values before the change have no representation in the type after it",
-            hint=reload_remedy(),
+            hint=reload_remedy(schema.topic),
             topic=schema.topic,
             before=before.simpleString(),
             after=now.simpleString(),

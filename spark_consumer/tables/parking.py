@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
+def write_position(spark: SparkSession, checkpoint: str, position: TablePosition) -> None:
+    """Store where the table of a query goes on."""
+    write_document(spark, _file(checkpoint, position.topic), asdict(position))
+
+
 class ParkedTables:
     """The progress of the tables of a query; safe to use from several threads."""
 
@@ -51,7 +56,7 @@ class ParkedTables:
         """
         self._unlimited = unlimited
         self._topic_id = topic_id
-        self._root = f"{checkpoint.rstrip('/')}/tailrace/parked"
+        self._checkpoint = checkpoint
         self._max_offsets = max_offsets
         self._retry_s = retry_s
         self._tables: dict[str, TrackedTable] = {}
@@ -59,7 +64,7 @@ class ParkedTables:
 
     def load(self, spark: SparkSession) -> None:
         """Read the positions of earlier runs; their tables are taken up again."""
-        for topic in document_names(spark, self._root):
+        for topic in document_names(spark, _folder(self._checkpoint)):
             self._tables[topic] = TrackedTable(topic, TableProgress.UNREADABLE)
             self._read(spark, self._tables[topic])
 
@@ -146,7 +151,8 @@ class ParkedTables:
         if table.progress is not TableProgress.BEHIND:
             return None
         own = table.position.range_to(batch.end[table.topic])
-        return own if own.offsets <= self._limit(table.topic) else None
+        # The position can be beyond the batch (reload.py).
+        return own if 0 < own.offsets <= self._limit(table.topic) else None
 
     def _limit(self, topic: str) -> int:
         return sys.maxsize if self._unlimited(topic) else self._max_offsets
@@ -289,11 +295,11 @@ class ParkedTables:
         return TablePosition(table.topic, {**table.begins, **own}, topic_id=topic_id)
 
     def _store(self, spark: SparkSession, position: TablePosition) -> None:
-        write_document(spark, self._file(position.topic), asdict(position))
+        write_position(spark, self._checkpoint, position)
         self._tables[position.topic].position = position
 
     def _file(self, topic: str) -> str:
-        return f"{self._root}/{topic}.json"
+        return _file(self._checkpoint, topic)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the parked tables for /status."""
@@ -306,6 +312,14 @@ class ParkedTables:
 
 def _stored(offsets: Mapping[int, int]) -> dict[str, int]:
     return {str(number): offset for number, offset in offsets.items()}
+
+
+def _folder(checkpoint: str) -> str:
+    return f"{checkpoint.rstrip('/')}/tailrace/parked"
+
+
+def _file(checkpoint: str, topic: str) -> str:
+    return f"{_folder(checkpoint)}/{topic}.json"
 
 
 def _parked(position: TablePosition, error: TailraceError) -> TablePosition:

@@ -19,6 +19,7 @@ from tailrace.spark_consumer.normalize.truncation import last_truncate, later
 from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStagedError, TableBatch, before_commit
 from tailrace.spark_consumer.sink.behind import require_reached
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
+from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
 from tailrace.spark_consumer.source.topic_ends import end_offsets
 from tailrace.spark_consumer.tables.reasons import ends_too_early
@@ -84,7 +85,7 @@ class UpsertTable(TablePart):
         if not found.columns and before.step >= 0:
             raise IncompleteTopicError(
                 f"topic {self._topic} has only tombstones left: the rows that they delete are not known",
-                hint="set cleanup.policy=delete on the topic, and move the target table away to load it again",
+                hint="set cleanup.policy=delete on the topic; then " + reload_remedy(self._topic),
             )
         return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "tailrace.spark_consumer"
 LAYERS = (
-    {"app", "cli"},
+    {"app", "cli", "reload"},
     {"query", "session"},
     {"config", "pipeline"},
     {"tables"},
@@ -32,7 +32,8 @@ LAYERS = (
 """Modules and packages of each layer, the highest layer first."""
 
 WITHIN_A_LAYER = {
-    ("cli", "app"),
+    *(("cli", name) for name in ("app", "reload")),
+    ("reload", "app"),
     ("jars", "artifacts"),
     *((name, "jvm") for name in ("driver_plan", "files", "local_rows")),
     ("errors", "java_errors"),

@@ -1,0 +1,82 @@
+"""Lets one table of a query that is stopped begin at another place of its topic: ``tailrace reload``.
+
+The command replaces the position of the table (parking.py) and its state (table_state.py) in the checkpoint. The state
+has the offsets at which the table begins, as long as it is the same topic: no target gets a record from before, also if
+it is moved away later (sink/behind.py). Behind the latest offsets splits of snapshots are not compared: their
+records can be before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from tailrace.runtime.errors import ConfigError, KafkaRequestError
+from tailrace.spark_consumer import session
+from tailrace.spark_consumer.app import load_sinks
+from tailrace.spark_consumer.config import ConsumerConfig
+from tailrace.spark_consumer.errors import as_tailrace_error
+from tailrace.spark_consumer.files import children
+from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
+from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
+from tailrace.spark_consumer.query import table_topics
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
+from tailrace.spark_consumer.source.ranges import EARLIEST
+from tailrace.spark_consumer.source.topic_ids import TopicIds
+from tailrace.spark_consumer.tables.parking import write_position
+from tailrace.spark_consumer.tables.progress import TablePosition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Start = Literal["earliest", "latest"]
+
+
+def reload(config: ConsumerConfig, topic: str, start: Start) -> Mapping[int, int]:
+    """Let a table begin elsewhere at the next start of its query; return the offsets, -2 for the earliest."""
+    spark = session.build(config, [sink.plugin for sink in load_sinks(config)])
+    try:
+        return _reload(spark, config, topic, start)
+    except Exception as error:
+        raise as_tailrace_error(error, "the table cannot be reloaded") from error
+    finally:
+        spark.stop()
+
+
+def _reload(spark: SparkSession, config: ConsumerConfig, topic: str, start: Start) -> Mapping[int, int]:
+    if not children(spark, f"{config.checkpoint.rstrip('/')}/offsets"):
+        raise ConfigError([f"checkpointLocation {config.checkpoint} is not that of a query that has read a topic"])
+    if topic not in table_topics(spark, config):
+        raise ConfigError([f"--topic {topic} is not the topic of a table that the query reads"])
+    topic_id, ends = _present(spark, config, topic)
+    begins = ends if start == "latest" else {}
+    starts = begins or dict.fromkeys(ends, EARLIEST)
+    # The position is first: the state alone would let the table go on behind records that no target has.
+    numbers = {str(number): offset for number, offset in starts.items()}
+    write_position(spark, config.checkpoint, TablePosition(topic, numbers, topic_id=topic_id))
+    states = TableStates(config.checkpoint)
+    before, _ = states.load(spark, topic, -1, None)
+    # Keys have one partition, if no record is left from before the last partitions were added.
+    moved = MovedKeys(len(ends) if begins else before.moved_keys.partitions)
+    state = TableState(
+        step=before.step + 1, unverified=bool(begins), ends=begins, topic_id=topic_id, begins=begins, moved_keys=moved
+    )
+    states.save(spark, topic, state, TableState())
+    return starts
+
+
+def _present(spark: SparkSession, config: ConsumerConfig, topic: str) -> tuple[str, dict[int, int]]:
+    """Return the id that a topic has now, and its end offsets."""
+    admin = SharedAdmin(config.kafka_client)
+    try:
+        ids = TopicIds(admin)
+        ids.refresh(spark, [topic])
+        ends = ids.ends(spark, [topic]).get(topic)
+    finally:
+        admin.close()
+    if not ends:
+        raise KafkaRequestError(
+            f"Kafka does not tell the id and the end offsets of topic {topic}",
+            hint="grant READ and DESCRIBE on the topic to the user of the query, and try again",
+        )
+    return ids.get(topic), ends
