@@ -38,6 +38,8 @@ class TableState:
     """Whether the batch had no records of the topic."""
     unverified: bool = False
     """Whether records were skipped that the target had applied: they are not counted."""
+    starts: Mapping[int, int] | None = None
+    """Partition to the offset at which the range of the batch begins; None: written by an earlier release."""
     ends: Mapping[int, int] = field(default_factory=dict)
     """Partition to the offset up to which the records are counted."""
     progress: SplitProgress = field(default_factory=SplitProgress)
@@ -69,7 +71,9 @@ class TableState:
         """Return whether an attempt of a batch has written the state, with exactly the records of a range."""
         if (self.batch, self.idle) != (batch, found is None):
             return False
-        return found is None or all(self.ends.get(p) == end for p, end in found.ends.items())
+        if found is None or (self.starts is not None and self.starts != found.begins):
+            return found is None  # a table that goes back reads more, up to the same ends
+        return all(self.ends.get(p) == end for p, end in found.ends.items())
 
     def ends_after(self, found: TopicRange | None) -> Mapping[int, int]:
         """Return the ends when the records of a range are counted too."""
@@ -88,6 +92,7 @@ class TableState:
             "batch": self.batch,
             "idle": self.idle,
             "unverified": self.unverified,
+            "starts": None if self.starts is None else {str(p): offset for p, offset in self.starts.items()},
             "ends": {str(partition): offset for partition, offset in self.ends.items()},
             "progress": self.progress.to_json(),
             "completed": {split: sequence.text for split, sequence in self.completed.items()},
@@ -107,6 +112,7 @@ class TableState:
             batch=body["batch"],
             idle=body["idle"],
             unverified=body["unverified"],
+            starts=None if (starts := body.get("starts")) is None else {int(p): each for p, each in starts.items()},
             ends={int(partition): offset for partition, offset in body["ends"].items()},
             progress=SplitProgress.from_json(body["progress"]),
             completed={split: Sequence.from_text(sequence) for split, sequence in body["completed"].items()},
@@ -134,10 +140,9 @@ class TableStates:
         if known is None:
             known = self._known[topic] = self._read(spark, topic)
         after = next((state for state in known[-1:] if state.written_for(batch, found)), None)
+        before = [state for state in known if state.counts_before(found)]
         if after is not None:
-            before = [state for state in known if state.step == after.step - 1]
-        else:
-            before = [state for state in known if state.counts_before(found)]
+            before = [state for state in before if state.step == after.step - 1]
         if not before and known:
             # What is counted does not precede the records: they are read a second time, or of another topic.
             last = known[-1]

@@ -134,8 +134,10 @@ class Ledger:
         repeated = self.is_repeat(query, write) and not write.settled
         ends = {number: max(offset, self.append.get(number, 0)) for number, offset in write.ends.items()}
         append = {**self.append, **ends}
-        # A partition that is missing had no record before this write.
-        merge = append if write.settled else {**write.begins, **self.merge}
+        # Behind the end of a write that reads records once more, some can be held in the copy of a target. A partition
+        # that is missing had no record before this write.
+        whole = {number: max(offset, self.merge.get(number, 0)) for number, offset in write.ends.items()}
+        merge = {**self.merge, **whole} if write.settled else {**write.begins, **self.merge}
         return replace(self, append=append, merge=merge, changelog=Changelog(query, step, repeated))
 
     def require_reached(self, write: Write) -> None:

@@ -109,6 +109,7 @@ class TablePart(ABC):
             step=before.step + 1,
             batch=self._batch_id,
             idle=self._range is None,
+            starts={} if self._range is None else self._range.begins,
             ends=before.ends_after(self._range),
             progress=progress,
             topic_id=self._reading.topic_id(self._topic) or before.topic_id,

@@ -90,6 +90,17 @@ def test_a_write_follows_what_was_read() -> None:
     assert caught.value.starts == {"0": 5}
 
 
+def test_a_part_that_is_read_once_more_says_nothing_of_the_records_behind_it() -> None:
+    """They were held when the copy of the target was made; a copy of it goes back to them."""
+    held = ledger_after(write(0, 0, 10), write(1, 10, 20, settled=False))
+    part = held.written(QUERY, write(7, 10, 14))
+
+    with pytest.raises(TargetBehindError) as caught:
+        part.require_reached(write(9, 30, 40))
+    assert caught.value.starts == {"0": 14}
+    assert part.written(QUERY, write(8, 14, 20)).merge == {0: 20}
+
+
 def test_the_ledger_does_not_go_back() -> None:
     after = ledger_after(write(0, 0, 10), write(7, 10, 20), write(3, 5, 15))
 
