@@ -98,6 +98,8 @@ class TableBatch:
     write of the query to the table has it."""
     write: Write | None = None
     """Images.CHANGELOG: what the records have that are written."""
+    truncates: bool = False
+    """Images.UPSERT: whether ``truncated`` is new to the query, which may have read its event before."""
     loaded: bool = False
     """Images.UPSERT: whether the snapshot of the table is complete."""
     moved: bool = False

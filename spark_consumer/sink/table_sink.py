@@ -308,13 +308,14 @@ class TableSink(ABC, Generic[Table]):
     def _truncate(self, table: Table, batch: TableBatch) -> TableBatch:
         """Delete the rows that a truncate event has removed; return the batch without such rows.
 
-        The property is set last: a batch that runs again deletes again, which changes nothing.
+        The property is set last: a batch that runs again deletes again, which changes nothing. So does one that reads
+        the event once more: a rollback of Iceberg undoes the delete, and not the property.
         """
         stored = truncation(table.properties)
         truncated = later(stored, batch.truncated)
         if truncated is None:
             return batch
-        if truncated != stored:
+        if truncated != stored or batch.truncates:
             table.truncate_before(truncated, self._layout(batch.schema))
             table.set({TRUNCATED: truncated.text})
             log.info("table truncated", table=table.name, sequence=truncated)

@@ -180,7 +180,8 @@ class UpsertTable(TablePart):
                 left = self._stored.deletes.without_older(records, self._topic, before.moved_keys.deletes)
                 loaded = state.progress.complete
                 batch = TableBatch(transform.schema, left, stats, found, truncated=state.truncated, loaded=loaded)
-                batch = replace(batch, moved=state.moved_keys.grown(len(self._ends)))
+                moved, truncates = state.moved_keys.grown(len(self._ends)), state.truncated != before.truncated
+                batch = replace(batch, moved=moved, truncates=truncates)
                 with self._phase(spark, "write"):
                     self._sink.write_batch(batch, self._batch_id)
             return self._counted(state, stats)
@@ -208,7 +209,8 @@ class UpsertTable(TablePart):
             self._sink.applied(schema)
             self._prepare(spark, schema)
             if truncates:
-                self._sink.write_batch(TableBatch(schema, spark.range(0), truncated=state.truncated), self._batch_id)
+                batch = TableBatch(schema, spark.range(0), truncated=state.truncated, truncates=True)
+                self._sink.write_batch(batch, self._batch_id)
         return self._counted(state)
 
     def _advance(

@@ -255,6 +255,46 @@ def test_target_that_is_moved_away_is_loaded_from_the_beginning(
     assert set(run.parked()) == {table.schema.topic}
 
 
+@pytest.mark.long
+def test_rows_that_a_rollback_brings_back_go_with_the_truncate_event(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Iceberg keeps the properties of the table, which say that it was truncated."""
+    run, table = start(IcebergBackend, spark, kafka_broker, prefix, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100))
+    put_back = saved(run)
+    run.batch(table.truncate(pos=110))
+    run.batch(table.change("c", None, row(2), pos=120))
+    put_back()
+    run.restart()
+    run.batch(table.change("c", None, row(3), pos=130))
+    run.retry()
+
+    assert run.backend.rows(table.schema) == {2: row(2), 3: row(3)}
+
+
+@pytest.mark.long
+def test_batch_that_finds_a_target_behind_counts_its_own_range(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The batch has stored a state, and its records are the last ones of those that are read again."""
+    run, table = start(DeltaHistory, spark, kafka_broker, prefix, tmp_path)
+    table.last_split = 9
+    run.batch(split(table, prefix, 0, 0, low=10), table.change("c", None, row(1), pos=100))
+    put_back = saved(run)
+    run.batch(table.truncate(pos=110))
+    run.batch(table.change("c", None, row(2), pos=120))
+    put_back()
+    run.restart()
+
+    run.batch(split(table, prefix, 1, 5, low=130))
+    run.retry()
+
+    assert isinstance(run.backend, ChangelogBackend)
+    kinds = {key: [kind for kind, _ in found] for key, found in run.backend.changelog(table.schema).items()}
+    assert kinds == {0: ["+I", "-D"], 1: ["+I", "-D"], 2: ["+I"], 5: ["+I"]}
+
+
 def test_batch_without_records_moves_the_offsets(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
