@@ -203,8 +203,9 @@ class UpsertKafkaSink:
             log.info("topic truncated", topic=target, sequence=after.truncated)
         if batch.range is not None and not is_applied(before.ledger.merge, batch.range):
             incremental = any(stat.incremental for stat in batch.stats)
-            left = not_applied(without_truncated(batch.records, after.truncated), before.ledger.merge, batch.range)
-            write_records(_last_rows(left, batch.schema, incremental=incremental), self._client, target)
+            last = last_per_key(without_truncated(batch.records, after.truncated), incremental=incremental)
+            left = not_applied(last, before.ledger.merge, batch.range)
+            write_records(_kafka_records(left, batch.schema), self._client, target)
             topic_id = self._context.topic_id(source) or before.ledger.id
             ledger = replace(before.ledger, id=topic_id, writer=self._writer)
             after = replace(after, ledger=ledger.appended(batch.range).merged(batch.range), key=batch.schema.key)
@@ -319,9 +320,8 @@ class UpsertKafkaSink:
         return older.select("key", fn.lit(None).cast("string").alias("value"), headers.alias("headers"))
 
 
-def _last_rows(records: DataFrame, schema: TableSchema, *, incremental: bool) -> DataFrame:
+def _kafka_records(last: DataFrame, schema: TableSchema) -> DataFrame:
     """Return the last row of each key as Kafka records: key, value, headers."""
-    last = last_per_key(records, incremental=incremental)
     columns = dict(zip((column.name for column in schema.columns), upsert_columns(schema), strict=True))
     key = fn.to_json(fn.struct(*(columns[name] for name in schema.key)), JSON_OPTIONS)
     row = fn.to_json(fn.struct(*columns.values()), JSON_OPTIONS)

@@ -19,6 +19,8 @@ from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_iceberg import IcebergBackend
+from tests.sinks.test_restored_targets import saved
+from tests.sinks.test_upsert_kafka import UpsertKafkaBackend
 from tests.spark.records import Feed, Message, Table, table_schema
 
 if TYPE_CHECKING:
@@ -138,3 +140,41 @@ def test_deletes_are_remembered_while_applied_records_are_skipped(
     run.batch()
 
     assert rows(backend, table) == Counter([(7, 0), (9, 0), (8, 0)])
+
+
+@pytest.mark.parametrize("copy", [False, pytest.param(True, marks=pytest.mark.long)], ids=["checkpoint", "copy"])
+@pytest.mark.parametrize("made", [DeltaBackend, pytest.param(UpsertKafkaBackend, marks=pytest.mark.long)])
+def test_delete_that_the_target_has_applied_is_known_when_an_older_record_is_read(
+    spark: SparkSession,
+    kafka_broker: KafkaBroker,
+    feed: Feed,
+    table: Table,
+    tmp_path: Path,
+    *,
+    made: type[SinkBackend],
+    copy: bool,
+) -> None:
+    """With an empty checkpoint, or with an older copy of the target."""
+    backend = made(spark, kafka_broker, tmp_path)
+    feed.write([replace(table, partitions=1).created(feed.prefix, pos=10)])
+    for key, pos in ((7, 50), (1, 100)):
+        feed.write(at(0, table.change("c", None, row(key), pos=pos)))
+    feed.write(at(1, table.change("d", row(1), None, pos=200)))
+    feed.write(at(1, table.change("c", None, row(8), pos=210)))
+    run = BatchRunner(feed, table, backend, tmp_path / "first").from_beginning()
+    run.batch(until={0: 2})
+
+    if copy:
+        put_back = saved(run)
+        run.batch()
+        run.batch(at(0, table.change("c", None, row(9), pos=300)), at(1, table.change("c", None, row(10), pos=301)))
+        put_back()
+        run.restart()
+        run.batch(at(0, table.change("c", None, row(11), pos=310)))
+        run.retry()
+    else:
+        run = BatchRunner(feed, table, backend, tmp_path / "second").from_beginning()
+        run.batch()
+
+    assert run.parked() == {}
+    assert set(backend.rows(table.schema)) == ({7, 8, 9, 10, 11} if copy else {7, 8})
