@@ -22,10 +22,12 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.table_properties import LAST_ALTERATION
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, column_list
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.source.kafka import load_remedy
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
 }
 LEDGER: Final = "tailrace.ledger"
 """Summary of a snapshot: the ledger."""
+_SNAPSHOT_OF_ALTERATION: Final = "tailrace.alteration.snapshot"
+"""Table property: the snapshot that had all that LAST_ALTERATION says is done."""
 _REPLACED: Final = "tailrace.replaced"
 """Summary of a snapshot: which replacement of all rows it was."""
 
@@ -95,10 +99,29 @@ class IcebergTable(TargetTable):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table's properties."""
+        """The table's properties. Raises SinkError if the rows are older than an ALTER TABLE that they tell of."""
         if self._properties is None:
-            self._properties = self._seen(dict(self.load().properties()))
+            loaded = self.load()
+            found = self._seen(dict(loaded.properties()))
+            self._require_alterations(loaded, found)
+            self._properties = found
         return self._properties
+
+    def _require_alterations(self, loaded: Any, properties: Mapping[str, str]) -> None:
+        """A rollback undoes the values that an ALTER TABLE gave to rows, and neither properties nor columns."""
+        number = int(properties.get(_SNAPSHOT_OF_ALTERATION, 0))
+        if number and loaded.snapshot(number) and all(each.snapshotId() != number for each in _snapshots(loaded)):
+            raise SinkError(
+                f"{self.name} was rolled back to rows from before an ALTER TABLE that its columns and properties have",
+                hint="roll it forward to the snapshot of the ALTER TABLE or a later one, or "
+                + load_remedy("move the table away"),
+                snapshot=number,
+            )
+
+    def set(self, properties: Mapping[str, str]) -> None:
+        """Set table properties."""
+        newest = self.load().currentSnapshot() if LAST_ALTERATION in properties else None
+        super().set({**properties, **({} if newest is None else {_SNAPSHOT_OF_ALTERATION: str(newest.snapshotId())})})
 
     @property
     def columns(self) -> tp.StructType:
@@ -250,9 +273,13 @@ class IcebergTable(TargetTable):
 
 
 def _summaries(loaded: Any) -> Iterator[Mapping[str, str]]:
-    """Yield the summaries of the snapshots of a table, from the current one back to the oldest that is left."""
+    return (dict(snapshot.summary()) for snapshot in _snapshots(loaded))
+
+
+def _snapshots(loaded: Any) -> Iterator[Any]:
+    """Yield the snapshots of a table, from the current one back to the oldest that is left."""
     snapshot = loaded.currentSnapshot()
     while snapshot is not None:
-        yield dict(snapshot.summary())
+        yield snapshot
         parent = snapshot.parentId()
         snapshot = None if parent is None else loaded.snapshot(parent)

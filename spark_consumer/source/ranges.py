@@ -134,7 +134,8 @@ def _offsets(spark: SparkSession, path: str) -> Offsets:
         raise SinkError(
             "the offsets of a batch cannot be read from the checkpoint",
             hint="restore the whole checkpoint directory, and use a Spark version that this release supports; without "
-            "a copy start with an empty checkpoint: the targets tell what they have applied",
+            "a copy start with an empty checkpoint: the targets tell what they have applied, except kafka and parquet, "
+            "which need new ones",
             path=path,
             content=None if text is None else text[:200],
         )

@@ -15,7 +15,7 @@ from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.alteration import AlterationKind, ColumnChange
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.errors import IncompleteTopicError
+from tailrace.spark_consumer.errors import IncompleteTopicError, SinkError
 from tailrace.spark_consumer.sink.kafka_topic import newest_records
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import ChangelogBackend, SinkBackend
@@ -62,8 +62,8 @@ def directory(run: BatchRunner) -> Path:
     return run.backend.work / "tables" / "shop" / "t"
 
 
-def saved(run: BatchRunner) -> Callable[[], object]:
-    """Return what sets the target back to what it is now."""
+def saved(run: BatchRunner, procedure: str = "rollback_to_snapshot") -> Callable[[], object]:
+    """Return what sets the target back to what it is now; ``procedure`` is that of Iceberg."""
     if isinstance(run.backend, IcebergBackend):
         name = run.backend.name()
         snapshots = run.backend.spark.sql(
@@ -71,7 +71,7 @@ def saved(run: BatchRunner) -> Callable[[], object]:
         )
         number = snapshots.collect()[0][0]
         catalog, _, table = name.partition(".")
-        return lambda: run.backend.execute(f"CALL {catalog}.system.rollback_to_snapshot('{table}', {number})")
+        return lambda: run.backend.execute(f"CALL {catalog}.system.{procedure}('{table}', {number})")
     if isinstance(run.backend, JdbcBackend):
         target = run.backend
         tables = {"t": "t_copy", "tailrace_ledger": "ledger_copy"}
@@ -271,6 +271,33 @@ def test_rows_that_a_rollback_brings_back_go_with_the_truncate_event(
     run.retry()
 
     assert run.backend.rows(table.schema) == {2: row(2), 3: row(3)}
+
+
+@pytest.mark.long
+def test_rollback_behind_an_alter_parks_the_table(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Iceberg keeps the column, and what says that its value is filled. Without the older rows, the table is loaded."""
+    run, table = start(IcebergBackend, spark, kafka_broker, prefix, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100))
+    put_back = saved(run)
+    extra = ConnectField("extra", connect("int32"))
+    table.schema = replace(table.schema, columns=(*table.schema.columns, extra))
+    added = ColumnChange(AlterationKind.ADD, "extra", schema=extra.schema, value=7)
+    statement = [table.published(prefix, 200), table.alteration(prefix, 200, added)]
+    run.batch(statement, table.change("c", None, {**row(3), "extra": 9}, pos=210))
+    forward = saved(run, "set_current_snapshot")
+    put_back()
+    run.restart()
+
+    run.batch(table.change("c", None, {**row(4), "extra": 10}, pos=230))
+    with pytest.raises(SinkError, match="was rolled back to rows from before an ALTER TABLE"):
+        run.retry()
+    forward()
+    run.retry()
+
+    assert run.parked() == {}
+    assert {key: each["extra"] for key, each in run.backend.rows(table.schema).items()} == {1: 7, 3: 9, 4: 10}
 
 
 @pytest.mark.long
