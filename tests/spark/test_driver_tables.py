@@ -152,7 +152,13 @@ def test_a_running_query(
     assert [text for text in commands if "readlink" in text]
 
 
-@pytest.mark.parametrize("kind", ["truncate", "read", "incremental", "altered", "tombstones"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "truncate",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("read", "incremental", "altered", "tombstones")),
+    ],
+)
 def test_what_is_left_to_queries(spark: SparkSession, written: Written, in_driver: Counter[str], kind: str) -> None:
     """One table has a record that is not plain; the others go on in the driver."""
     table, rows = written.tables[0], written.rows[0]
@@ -186,6 +192,7 @@ def test_what_is_left_to_queries(spark: SparkSession, written: Written, in_drive
         assert not in_driver["t0"]
 
 
+@pytest.mark.long
 def test_tables_that_were_created_or_truncated(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, in_driver: Counter[str]
 ) -> None:
@@ -225,6 +232,7 @@ def test_tables_that_were_created_or_truncated(
     assert all(in_driver[name] > before[name] for name in names), in_driver
 
 
+@pytest.mark.long
 def test_a_transform_is_left_to_queries(spark: SparkSession, written: Written, in_driver: Counter[str]) -> None:
     given = written.given | {
         "transforms": "t",
@@ -268,7 +276,7 @@ def fails(*_: object) -> Any:
     raise Py4JError("An error occurred while calling o1.none. Trace: Method none([]) does not exist")
 
 
-@pytest.mark.parametrize("failure", ["decoder", "plan"])
+@pytest.mark.parametrize("failure", ["decoder", pytest.param("plan", marks=pytest.mark.long)])
 def test_a_failure_before_the_commit(
     spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
@@ -318,7 +326,7 @@ def test_memory_for_some_tables(
     assert all(count >= BATCHES - 3 for count in (+in_driver).values())
 
 
-@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_commit_whose_result_is_not_known(
     spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch, *, committed: bool
 ) -> None:
