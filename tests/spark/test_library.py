@@ -70,6 +70,7 @@ def test_names_of_columns_are_no_variables(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """``${env:NAME}`` in a name stays a name, and the caller's own texts keep their variables."""
+    spark = spark.newSession()  # a query that ran in the other one has changed its settings
     name = "${env:PATH}`{x}"
     feed = Feed(kafka_broker, prefix)
     table = feed.table(table_schema(prefix, "t", ConnectField(name, connect("string")), key=("id", name)))
