@@ -143,9 +143,10 @@ def test_transaction_that_the_broker_ends(
     broker: KafkaBroker, next_call: Callable[[TransactionalProducer], None]
 ) -> None:
     """A pause longer than the transaction timeout: a new producer with the id can continue."""
-    with _producer(_settings(broker, timeout_ms=1000), "paused") as producer:
+    # The client gives a record up after the same time: on a slow machine the broker must have it before that.
+    with _producer(_settings(broker, timeout_ms=4000), "paused") as producer:
         producer.send("rows", b"k", b"v")
-        time.sleep(3)
+        time.sleep(6)
         with pytest.raises(ProducerFencedError) as caught:
             next_call(producer)
 
