@@ -76,7 +76,8 @@ def saved(run: BatchRunner, procedure: str = "rollback_to_snapshot") -> Callable
         target = run.backend
         tables = {"t": "t_copy", "tailrace_ledger": "ledger_copy"}
         for table, copy in tables.items():
-            target.sql(f"CREATE TABLE {{s}}.{copy} AS SELECT * FROM {{s}}.{table}")
+            target.sql(f"CREATE TABLE {{s}}.{copy} (LIKE {{s}}.{table})")  # with GTIDs, MySQL refuses it AS SELECT
+            target.sql(f"INSERT INTO {{s}}.{copy} SELECT * FROM {{s}}.{table}")
 
         def copy_back() -> None:
             for table, copy in tables.items():
