@@ -28,10 +28,10 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
 from tailrace.producer.streaming.former_tables import forget_without_topic, former_key
+from tailrace.producer.streaming.new_tables import access_error
 from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.producer.streaming.topics import CaptureTopics
-from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
@@ -120,15 +120,8 @@ def unlisted_tables(state: State, captured: Iterable[TableId], includes: Callabl
 
 def hidden_tables(session: SnapshotSession, unlisted: Iterable[TableId]) -> dict[TableId, TableAccessError]:
     """Return the tables that the source does not list because the account may not read them."""
-    found: dict[TableId, TableAccessError] = {}
-    for table in unlisted:
-        try:
-            session.describe(table)
-        except TableAccessError as error:
-            found[table] = error
-        except SchemaError:
-            continue  # it is gone
-    return found
+    errors = ((table, access_error(session.describe, table)) for table in unlisted)
+    return {table: error for table, error in errors if error is not None}
 
 
 def prepared_transactions(state: State, settings: str) -> list[TransactionPrepared]:

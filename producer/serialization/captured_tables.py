@@ -247,11 +247,11 @@ class CapturedTables:
         if key_known and self._config.converters.plain:
             return described
         read = None
+        self._wait()  # before the offset: the catalog has what is executed until it is read
         if not key_known and self._source_offset is not None:
-            self._wait()  # what is executed meanwhile is read from the catalog too
             read = CatalogRead(self._source_offset(), written=True)
         try:
-            catalog = self.read_catalog(table)
+            catalog = self._read(table)
         except SchemaError as error:
             if not key_known:
                 raise

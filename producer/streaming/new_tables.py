@@ -25,7 +25,7 @@ import structlog
 from tailrace.producer.errors import TableAccessError
 from tailrace.producer.kafka.state_store import TableState, table_key
 from tailrace.producer.model.binlog_events import TableVersion
-from tailrace.producer.model.protocols import Offset, SnapshotSession, Source
+from tailrace.producer.model.protocols import Offset, Source
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.serialization.envelope.topic_names import SHARED_TOPIC_HINT
@@ -227,17 +227,10 @@ class NewTables:
         """Capture a table with its first change; its definition is valid."""
         arrival = Arrival(read=self._created.get(table, True))
         if self.lacks_rows(table) or (arrival.read and self._reads(table)):
-            self._require_readable(table)
+            denied = access_error(self._context.tables.read_catalog, table)
+            if denied is not None:
+                raise denied  # its change would be captured alone
         return self._capture(table, self._context.transaction.offset.position, arrival)
-
-    def _require_readable(self, table: TableId) -> None:
-        """Raise TableAccessError for a table that cannot be read, as it must be: its change would be captured alone."""
-        try:
-            self._context.tables.read_catalog(table)
-        except SchemaError as error:
-            if isinstance(error, TableAccessError):
-                raise
-            # It is gone: the log has its end.
 
     def on_granted(self, at: Offset) -> list[TableId]:
         """Try the tables in error that the account may read up to ``at``; return those that only a new session may.
@@ -247,16 +240,14 @@ class NewTables:
         unreadable = []
         for table, tracked in list(self._registry.tables.items()):
             if tracked.mode is TableMode.ERROR and (tracked.fault is None or tracked.fault.defined):
-                try:
-                    self._require_readable(table)
-                except TableAccessError:
-                    unreadable.append(table)
-                else:
+                if access_error(self._context.tables.read_catalog, table) is None:
                     self.on_definition_changed(table, at)
+                else:
+                    unreadable.append(table)
         if not unreadable:
             return []
         with closing(self._source.open_snapshot_session()) as session:
-            return [table for table in unreadable if _may_read(session, table)]
+            return [table for table in unreadable if access_error(session.describe, table) is None]
 
     def reject(self, definition: TableVersion, error: TailraceError) -> None:
         """Put a table in error: its change cannot be captured. Raises ``error`` if a retry of the capture may help."""
@@ -334,9 +325,10 @@ class NewTables:
         self._rejected[table] = (definition, time.monotonic() + _RETRY_S)
 
 
-def _may_read(session: SnapshotSession, table: TableId) -> bool:
+def access_error(read: Callable[[TableId], object], table: TableId) -> TableAccessError | None:
+    """Return why the account may not read a table; None if it may, or the table is gone: then the log has its end."""
     try:
-        session.describe(table)
+        read(table)
     except SchemaError as error:
-        return not isinstance(error, TableAccessError)
-    return True
+        return error if isinstance(error, TableAccessError) else None
+    return None
