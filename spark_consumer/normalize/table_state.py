@@ -71,9 +71,11 @@ class TableState:
         """Return whether an attempt of a batch has written the state, with exactly the records of a range."""
         if (self.batch, self.idle) != (batch, found is None):
             return False
-        if found is None or (self.starts is not None and self.starts != found.begins):
-            return found is None  # a table that goes back reads more, up to the same ends
-        return all(self.ends.get(p) == end for p, end in found.ends.items())
+        if found is None:
+            return True
+        # A table that goes back reads more, up to the same ends.
+        is_start = self.starts is None or self.starts == found.begins
+        return is_start and all(self.ends.get(p) == end for p, end in found.ends.items())
 
     def ends_after(self, found: TopicRange | None) -> Mapping[int, int]:
         """Return the ends when the records of a range are counted too."""

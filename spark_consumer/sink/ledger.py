@@ -132,12 +132,10 @@ class Ledger:
         if self.changelog is not None and self.changelog.query == query:
             step = max(step, self.changelog.step)
         repeated = self.is_repeat(query, write) and not write.settled
-        ends = {number: max(offset, self.append.get(number, 0)) for number, offset in write.ends.items()}
-        append = {**self.append, **ends}
+        append = _advance(self.append, write.ends)
         # Behind the end of a write that reads records once more, some can be held in the copy of a target. A partition
         # that is missing had no record before this write.
-        whole = {number: max(offset, self.merge.get(number, 0)) for number, offset in write.ends.items()}
-        merge = {**self.merge, **whole} if write.settled else {**write.begins, **self.merge}
+        merge = _advance(self.merge, write.ends) if write.settled else {**write.begins, **self.merge}
         return replace(self, append=append, merge=merge, changelog=Changelog(query, step, repeated))
 
     def require_reached(self, write: Write) -> None:
@@ -151,11 +149,11 @@ class Ledger:
 
     def appended(self, found: TopicRange) -> Ledger:
         """Return the ledger after the rows of a range have been appended."""
-        return replace(self, append=_advance(self.append, found), changelog=None)
+        return replace(self, append=_advance(self.append, found.ends), changelog=None)
 
     def merged(self, found: TopicRange) -> Ledger:
         """Return the ledger after the records of a range have been merged."""
-        return replace(self, merge=_advance(self.merge, found), changelog=None)
+        return replace(self, merge=_advance(self.merge, found.ends), changelog=None)
 
     def is_same(self, other: Ledger) -> bool:
         """Return whether both say the same of the topic, and the same process has stored them."""
@@ -219,9 +217,8 @@ def _overlaps(number: int, offset: int, found: TopicRange) -> bool:
     return number in found.partitions and offset > found.partitions[number].start
 
 
-def _advance(applied: AppliedOffsets, found: TopicRange) -> AppliedOffsets:
-    ends = {number: max(each.end, applied.get(number, 0)) for number, each in found.partitions.items()}
-    return {**applied, **ends}
+def _advance(applied: AppliedOffsets, ends: AppliedOffsets) -> AppliedOffsets:
+    return {**applied, **{number: max(offset, applied.get(number, 0)) for number, offset in ends.items()}}
 
 
 def _entry(text: str | None) -> dict[str, object] | None:

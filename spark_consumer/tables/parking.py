@@ -78,7 +78,7 @@ class ParkedTables:
 
     def _read(self, spark: SparkSession, table: TrackedTable) -> None:
         """Read the position of a table; if that fails, it has the reason and no offsets."""
-        file = self._file(table.topic)
+        file = _file(self._checkpoint, table.topic)
         try:
             position = read_document(spark, file, TablePosition.from_json)
             if position is None or position.topic != table.topic:
@@ -207,7 +207,7 @@ class ParkedTables:
         for table, position in self._with_position():
             is_free = table.progress is TableProgress.BEHIND and not position.until
             if is_free and position.is_at(starts.get(table.topic, {})):
-                delete_document(spark, self._file(table.topic))
+                delete_document(spark, _file(self._checkpoint, table.topic))
                 table.position = None
                 table.settle()
                 log.info("table has caught up", topic=table.topic)
@@ -297,9 +297,6 @@ class ParkedTables:
     def _store(self, spark: SparkSession, position: TablePosition) -> None:
         write_position(spark, self._checkpoint, position)
         self._tables[position.topic].position = position
-
-    def _file(self, topic: str) -> str:
-        return _file(self._checkpoint, topic)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the parked tables for /status."""

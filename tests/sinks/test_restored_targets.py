@@ -62,6 +62,14 @@ def directory(run: BatchRunner) -> Path:
     return run.backend.work / "tables" / "shop" / "t"
 
 
+def add_extra(table: Table, prefix: str) -> list[Message]:
+    """Return the records of ALTER TABLE t ADD extra INT DEFAULT 7."""
+    extra = ConnectField("extra", connect("int32"))
+    table.schema = replace(table.schema, columns=(*table.schema.columns, extra))
+    added = ColumnChange(AlterationKind.ADD, "extra", schema=extra.schema, value=7)
+    return [table.published(prefix, 200), table.alteration(prefix, 200, added)]
+
+
 def saved(run: BatchRunner, procedure: str = "rollback_to_snapshot") -> Callable[[], object]:
     """Return what sets the target back to what it is now; ``procedure`` is that of Iceberg."""
     if isinstance(run.backend, IcebergBackend):
@@ -205,11 +213,8 @@ def test_restored_delta_table_goes_on_with_the_ledger_of_the_version(
     run.batch(table.change("c", None, row(1), pos=100))
     run.batch(table.change("c", None, row(2), pos=110))
     good = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0]
-    extra = ConnectField("extra", connect("int32"))
-    table.schema = replace(table.schema, columns=(*table.schema.columns, extra))
-    added = ColumnChange(AlterationKind.ADD, "extra", schema=extra.schema, value=7)
     run.batch(
-        [table.published(prefix, 200), table.alteration(prefix, 200, added)],
+        add_extra(table, prefix),
         table.change("c", None, {**row(3), "extra": 9}, pos=210),
         table.change("u", row(1), {**row(1, 77), "extra": 7}, pos=211),
     )
@@ -282,11 +287,7 @@ def test_rollback_behind_an_alter_parks_the_table(
     run, table = start(IcebergBackend, spark, kafka_broker, prefix, tmp_path)
     run.batch(table.change("c", None, row(1), pos=100))
     put_back = saved(run)
-    extra = ConnectField("extra", connect("int32"))
-    table.schema = replace(table.schema, columns=(*table.schema.columns, extra))
-    added = ColumnChange(AlterationKind.ADD, "extra", schema=extra.schema, value=7)
-    statement = [table.published(prefix, 200), table.alteration(prefix, 200, added)]
-    run.batch(statement, table.change("c", None, {**row(3), "extra": 9}, pos=210))
+    run.batch(add_extra(table, prefix), table.change("c", None, {**row(3), "extra": 9}, pos=210))
     forward = saved(run, "set_current_snapshot")
     put_back()
     run.restart()
