@@ -157,7 +157,7 @@ def test_initial_statements_run_in_the_sessions_of_the_readers(
     database.execute(f"GRANT SELECT ON `{database.name}`.* TO {account}_reader")
     database.execute(f"CREATE USER {account} IDENTIFIED BY 'm'")
     database.execute(f"GRANT {account}_reader TO {account}")
-    database.execute(f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {account}")
+    database.execute(f"GRANT PROCESS, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {account}")
     changes = {"database.user": account, "database.password": "m"}
     changes["database.initial.statements"] = f"SET ROLE {account}_reader"
     with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, changes)) as capture:
