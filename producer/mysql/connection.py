@@ -83,12 +83,15 @@ class SourceSettings:
     connect_timeout_s: float
     read_timeout_s: float | None
     """The connection counts as lost after this time without data within one query; None: never."""
+    server_uuid: str = ""
+    """The server to which positions belong; empty: any."""
 
 
 def connect(settings: SourceSettings, **options: Any) -> Connection[Any]:
     """Open a session: autocommit, UTC, utf8mb4, READ COMMITTED. ``options`` are passed to pymysql.
 
-    Raises SourceUnavailableError if the server cannot be reached, SourceError if it rejects the account.
+    Raises SourceUnavailableError if the server cannot be reached or is another one, SourceError if it rejects the
+    account.
     """
     with translating_errors(f"{settings.host}:{settings.port}", settings.user):
         arguments: dict[str, Any] = {
@@ -112,6 +115,7 @@ def connect(settings: SourceSettings, **options: Any) -> Connection[Any]:
                 raise pymysql.OperationalError(CR.CR_SSL_CONNECTION_ERROR, "the session is not encrypted")
             _keep_alive(connection)
             _set_variables(connection)
+            _require_server(connection, settings.server_uuid)
             _set_timeouts(connection, settings.read_timeout_s)
         except BaseException:
             disconnect(connection)
@@ -152,6 +156,16 @@ def account(connection: Connection[Any]) -> str:
 def server_uuid(connection: Connection[Any]) -> str:
     """Return the UUID of the server."""
     return str(query(connection, "SELECT @@global.server_uuid")[0][0])
+
+
+def _require_server(connection: Connection[Any], expected: str) -> None:
+    if expected and (found := server_uuid(connection)) != expected:
+        raise SourceUnavailableError(
+            "the connection reached another server than the session that located the position",
+            hint="check that database.hostname names one server at a time",
+            expected=expected,
+            found=found,
+        )
 
 
 def stores_lower_case_names(connection: Connection[Any]) -> bool:

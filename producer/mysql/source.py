@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -73,12 +74,11 @@ class MySqlSource:
         self, start: Offset, captures: TableFilter, prepared: Iterable[TransactionPrepared] = ()
     ) -> ChangeStream:
         """Request the binlog by GTID set."""
-        stream = BinlogStream(
-            self._settings, start=mysql_offset(start).gtids, server_id=self._server_id, captures=captures
-        )
-        stream.open(expected_server=mysql_offset(start).server_uuid)
+        settings = replace(self._settings, server_uuid=mysql_offset(start).server_uuid)
+        stream = BinlogStream(settings, start=mysql_offset(start).gtids, server_id=self._server_id, captures=captures)
+        stream.open()
         history = BinlogHistory(
-            self._settings,
+            settings,
             server_id=self._server_id,
             captures=captures,
             max_search_bytes=self._max_xa_search_bytes,
@@ -142,8 +142,9 @@ class MySqlSource:
                 session, mysql_offset(stored), started=started, required=[mysql_offset(offset) for offset in required]
             )
         if last is not None and offset == stored:
-            history = BinlogHistory(self._settings, server_id=self._server_id, captures=lambda _: False)
-            resume.require_same_transaction(last, history.end_of(last.gtid, server=offset.server_uuid))
+            settings = replace(self._settings, server_uuid=offset.server_uuid)
+            history = BinlogHistory(settings, server_id=self._server_id, captures=lambda _: False)
+            resume.require_same_transaction(last, history.end_of(last.gtid))
         return offset
 
     def end_offset(self, *, epoch: int) -> MySqlOffset:

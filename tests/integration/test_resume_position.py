@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 
 from tailrace.producer.app.capture import run
 from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnavailableError
+from tailrace.producer.model.binlog_events import PreparedTransactionEnded
 from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.gtid import GtidSet
@@ -19,7 +21,7 @@ from tailrace.producer.mysql.resume import resume_offset
 from tailrace.producer.mysql.source import MySqlSource
 from tailrace.producer.mysql.watermark import current_offset
 from tests.embedded.mysql import MySqlServer
-from tests.support.binlog import settings_of
+from tests.support.binlog import everything, settings_of
 from tests.support.capture import CaptureThread, configured, eventually, properties, records_of
 from tests.support.database import Database
 
@@ -107,17 +109,22 @@ def test_binlog_connection_to_another_server_is_closed(own_database: Database) -
     assert caught.value.context["expected"] == OTHER
 
 
-def test_last_transaction_is_not_searched_on_another_server(own_database: Database) -> None:
-    """A failover between two connections: the other server has it at another place, and was not restored."""
+def test_transactions_are_not_searched_on_another_server(own_database: Database) -> None:
+    """A failover between two connections: the other server has them in other files, and was not restored."""
     before = _end(own_database)
     own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     end = _end(own_database)
-    history = BinlogHistory(settings_of(own_database.server), server_id=4719, captures=lambda _: False)
+    settings = settings_of(own_database.server)
     last = str(end.gtids.minus(before.gtids))
 
-    with pytest.raises(SourceUnavailableError, match="reached another server"):
-        history.end_of(last, server=OTHER)
-    found = history.end_of(last, server=end.server_uuid)
+    other = BinlogHistory(replace(settings, server_uuid=OTHER), server_id=4719, captures=everything)
+    ended = PreparedTransactionEnded("X'00',X'',1", True, end.file, end.pos, end.pos, 0, 1)
+    for search in (lambda: other.end_of(last), lambda: list(other.find(ended))):
+        with pytest.raises(SourceUnavailableError, match="reached another server"):
+            search()
+    found = BinlogHistory(replace(settings, server_uuid=end.server_uuid), server_id=4719, captures=everything).end_of(
+        last
+    )
     assert found is not None
     assert (found.file, found.end) == (end.file, end.pos)
 

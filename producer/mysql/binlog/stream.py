@@ -24,7 +24,6 @@ from tailrace.producer.mysql.connection import (
     SourceSettings,
     connect,
     disconnect,
-    server_uuid,
     stores_lower_case_names,
     translating_errors,
 )
@@ -61,7 +60,6 @@ class BinlogStream:
         self._heartbeat_s = heartbeat_s
         self._silence_timeout_s = silence_timeout_s
         self._parser = BinlogParser(captures)
-        self._expected_server = ""
         self._connection: Any = None
         self._socket: socket.socket | None = None
         self._last_received_at = 0.0
@@ -89,13 +87,11 @@ class BinlogStream:
         """Whether the events of the last ``poll`` have XA statements."""
         return self._parser.has_xa
 
-    def open(self, *, expected_server: str = "") -> None:
+    def open(self) -> None:
         """Connect and request the binlog; ``poll`` reports a rejected position.
 
-        ``expected_server`` is the UUID of the server that the position belongs to; empty: any. Raises
-        SourceUnavailableError if another one is reached, and the errors of ``connect``; the stream is then closed.
+        Raises the errors of ``connect``; the stream is then closed.
         """
-        self._expected_server = expected_server
         try:
             self._open()
         except BaseException:
@@ -239,14 +235,6 @@ class BinlogStream:
 
     def _connect(self, **_: object) -> Any:
         self._connection = connect(self._settings)
-        reached = server_uuid(self._connection)
-        if self._expected_server not in {"", reached}:
-            raise SourceUnavailableError(
-                "the binlog connection reached another server than the session that located the position",
-                hint="check that database.hostname names one server at a time",
-                expected=self._expected_server,
-                found=reached,
-            )
         with self._connection.cursor() as cursor:
             # Otherwise files with checksums are rejected while the current setting of the server is NONE.
             cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")

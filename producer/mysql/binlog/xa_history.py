@@ -1,7 +1,8 @@
 """Reads transactions again from the binlog, over dump connections of their own.
 
 A transaction is requested by its GTID: the start set is everything that the server has executed, except that GTID. So
-the server finds the file itself, also after a failover.
+the server finds the file itself. ``settings`` have the UUID of the server that the stream follows: another one has the
+transactions in other files, and a search there would miss one that exists.
 """
 
 from __future__ import annotations
@@ -127,11 +128,8 @@ class BinlogHistory:
                 raise TransactionPurgedError(f"the server no longer has the transaction {gtid}")
         return executed
 
-    def end_of(self, gtid: str, *, server: str) -> TransactionCommit | None:
-        """Return the end of a transaction; None if no binlog file of the server has it any more.
-
-        Another server than ``server`` has it at another place: raises SourceUnavailableError if that one is reached.
-        """
+    def end_of(self, gtid: str) -> TransactionCommit | None:
+        """Return the end of a transaction; None if no binlog file of the server has it any more."""
         with closing(connect(self._settings)) as session:
             executed = GtidSet.parse(executed_gtids(session))
             if not executed.has(gtid) or GtidSet.parse(purged_gtids(session)).has(gtid):
@@ -139,8 +137,7 @@ class BinlogHistory:
         stream = _SecondStream(
             self._settings, start=executed.without(gtid), server_id=self._server_id, captures=self._captures
         )
-        stream.open(expected_server=server)
-        with closing(stream):
+        with stream:
             while True:
                 for event in stream.poll(_WAIT_S):
                     if isinstance(event, TransactionCommit) or (
