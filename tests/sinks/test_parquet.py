@@ -76,7 +76,7 @@ class TestParquetSink(SinkConformance):
 
     def test_type_change(self, run: BatchRunner) -> None:
         """A value that the type of the column does not represent stops the table, until its directory is moved."""
-        with pytest.raises(Exception, match=r"column n, does not fit the files: text"):
+        with pytest.raises(Exception, match=r"column n, does not fit the files\n"):
             self.change_type(run)
 
         assert run.backend.rows(run.table.schema) == {1: row(1)}
