@@ -25,7 +25,7 @@ _SUFFIX: Final = ".json"
 _DRAFT: Final = ".tmp"
 _HINT: Final = (
     "restore the file from a copy of its directory; without one start with an empty checkpoint: the targets tell what "
-    "they have applied"
+    "they have applied, except kafka and parquet, which need new ones"
 )
 
 
