@@ -9,23 +9,28 @@ from tailrace.producer.model.table import Column
 
 _STRICT: Final = 1 << 21 | 1 << 22
 """STRICT_TRANS_TABLES and STRICT_ALL_TABLES in the sql_mode of the binlog."""
+_PADS_CHAR: Final = 1 << 31
+"""PAD_CHAR_TO_FULL_LENGTH: a CHAR that becomes another type gets blanks."""
 _INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _TEXTS: Final = frozenset({"char", "varchar", "text"})
 _BINARIES: Final = frozenset({"binary", "varbinary", "blob"})
 _LABELLED: Final = frozenset({"enum", "set"})
 _WITH_FRACTION: Final = frozenset({"datetime", "timestamp", "time"})
 _DEFAULT_DIGITS: Final = 10
+_BYTES: Final = {"utf8mb4": 4, "utf16": 4, "utf16le": 4, "utf32": 4, "gb18030": 4, "utf8mb3": 3, "utf8": 3, "ucs2": 2}
+"""The most bytes of a character; one is assumed of other character sets, so that a text is at most taken for longer."""
 
 
 def is_strict(sql_mode: int) -> bool:
     """Return whether a statement fails rather than change a value that does not fit."""
-    return bool(sql_mode & _STRICT)
+    return bool(sql_mode & _STRICT) and not sql_mode & _PADS_CHAR
 
 
 def keeps_values(before: Column, after: ColumnDefinition, *, strict: bool) -> bool:
     """Return whether every value of a column survives its new definition, or the statement fails.
 
-    False also if that is not known. A number counts as kept if it is equal; its type in records may be another.
+    Invariant: True only where no value can change without an error. A note is no error, nor is what is not known. A
+    number counts as kept if it is equal; its type in records may be another.
     """
     if after.computed or (not strict and before.nullable and not after.nullable):
         return False
@@ -44,8 +49,10 @@ def keeps_values(before: Column, after: ColumnDefinition, *, strict: bool) -> bo
         return now == kind and kind in {"double", "year", "json"} and not after.arguments
     if kind in _LABELLED and now == kind:
         return _keeps_labels(before, after)
-    if kind in _TEXTS | _LABELLED:
+    if kind in _LABELLED or kind == "char":  # no value ends with a blank
         return now in {"varchar", "text"} or now == kind
+    if kind in _TEXTS:
+        return now in {"varchar", "text"} and _holds_text(before, after)
     if kind in _BINARIES:
         return now in {"varbinary", "blob"} or (now == kind and after.arguments == (str(before.length),))
     return now == kind and (kind != "double" or not after.arguments)
@@ -76,7 +83,23 @@ def _keeps_integer(before: Column, after: ColumnDefinition, *, strict: bool) -> 
         wider = _INTEGERS.index(after.data_type) - _INTEGERS.index(before.data_type)
         same_sign = before.unsigned == after.unsigned
         return strict or (wider >= 0 and same_sign) or (wider > 0 and before.unsigned)
-    return strict and after.data_type in {"decimal", "varchar", "text"}
+    if after.data_type == "decimal":
+        return strict
+    # ZEROFILL, which only an unsigned number has and the binlog does not tell, writes zeros into a text.
+    return strict and not before.unsigned and after.data_type in {"varchar", "text"}
+
+
+def _holds_text(before: Column, after: ColumnDefinition) -> bool:
+    """Return whether the longest text fits: blanks at the end of a longer one are cut with a note in strict mode too.
+
+    The new character set is not known: a character may have up to four bytes.
+    """
+    size, length = int((after.arguments or ("0",))[0]), before.length
+    if before.data_type == "varchar":
+        length //= _BYTES.get(before.charset, 1)
+    if after.data_type == "varchar":
+        return size >= length
+    return size >= (length if before.data_type == "text" and before.charset.startswith("utf8") else 4 * length)
 
 
 def _keeps_decimal(before: Column, after: ColumnDefinition, *, strict: bool) -> bool:

@@ -44,6 +44,9 @@ _TYPES: Final = {
     "float4": "float",
     "float8": "double",
 }
+_TEXT_BYTES: Final = {"TINYTEXT": "255", "TEXT": "65535", "MEDIUMTEXT": "16777215", "LONGTEXT": "4294967295"}
+_AS_BINARY: Final = frozenset({("SET", "BINARY"), ("CHARSET", "BINARY")})
+"""A character set that makes a text type a binary one."""
 _SYMBOLS: Final = {"0": "\0", "'": "'", '"': '"', "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\"}
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 
@@ -143,6 +146,11 @@ class _Action:
             end = words.index(")") if ")" in words else len(words)
             arguments = [word for word in words[2:end] if word.isdigit()]
             labels = self._labels(found[2:end]) if data_type in {"enum", "set"} else ()
+        elif data_type == "text":
+            arguments = [_TEXT_BYTES[words[0]]]
+        if not _AS_BINARY.isdisjoint(pairwise(words)):
+            data_type = ""
+        unsigned = not {"UNSIGNED", "ZEROFILL"}.isdisjoint(words)
         nullable = not any(pair == ("NOT", "NULL") for pair in pairwise(words))
         nullable = nullable and not ("KEY" in words and "PRIMARY" in words)
         computed = not {"GENERATED", "AUTO_INCREMENT", "SERIAL"}.isdisjoint(words) or "AS" in words
@@ -150,7 +158,7 @@ class _Action:
         if "DEFAULT" in words:
             default, understood = self._default(found[words.index("DEFAULT") + 1 :])
             computed = computed or not understood
-        return ColumnDefinition(data_type, tuple(arguments), "UNSIGNED" in words, nullable, default, computed, labels)
+        return ColumnDefinition(data_type, tuple(arguments), unsigned, nullable, default, computed, labels)
 
     def _labels(self, found: Sequence[Token]) -> tuple[str, ...] | None:
         """Return the labels of ENUM or SET as the server stores them; None if one is no plain literal."""

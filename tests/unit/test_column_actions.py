@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.producer.model.ddl import ColumnAction, ColumnDefinition
 from tailrace.producer.model.table import Column
-from tailrace.producer.model.value_conversion import keeps_values
+from tailrace.producer.model.value_conversion import is_strict, keeps_values
 from tailrace.producer.mysql.column_actions import column_actions
 from tailrace.producer.mysql.sql_tokens import SqlDialect
 
@@ -54,6 +56,9 @@ DEFINITIONS = {
     "INT AS (a + 1)": ColumnDefinition("int", computed=True),
     "INT NOT NULL AUTO_INCREMENT PRIMARY KEY": ColumnDefinition("int", nullable=False, computed=True),
     "POINT": ColumnDefinition(""),
+    "INT(4) ZEROFILL": ColumnDefinition("int", ("4",), unsigned=True),
+    "MEDIUMTEXT": ColumnDefinition("text", ("16777215",)),
+    "VARCHAR(9) CHARACTER SET binary": ColumnDefinition("", ("9",)),
 }
 INT, DEC = Column("c", "int"), Column("c", "decimal", precision=10, scale=2)
 AT, TEXT = Column("c", "datetime", fsp=3), Column("c", "varchar", length=40, charset="utf8mb4")
@@ -76,7 +81,21 @@ KEPT: list[tuple[Column, str, bool, bool]] = [
     (Column("c", "date"), "DATETIME", True, True),
     (Column("c", "float"), "DOUBLE", True, True),
     (Column("c", "float"), "FLOAT(5,1)", False, False),
-    (TEXT, "VARCHAR(20)", True, False),
+    (TEXT, "VARCHAR(10)", True, False),
+    (TEXT, "VARCHAR(9)", False, False),
+    (TEXT, "TINYTEXT", True, False),
+    (replace(TEXT, length=400), "TINYTEXT", False, False),
+    (replace(TEXT, charset="latin1"), "VARCHAR(20)", False, False),
+    (Column("c", "text", length=65535, charset="utf8mb4"), "TEXT NOT NULL", True, False),
+    (Column("c", "text", length=65535, charset="utf8mb4"), "VARCHAR(255)", False, False),
+    (Column("c", "text", length=255, charset="latin1"), "TINYTEXT", False, False),
+    (Column("c", "text", length=255, charset="latin1"), "VARCHAR(255)", True, False),
+    (Column("c", "char", length=40, charset="utf8mb4"), "VARCHAR(5)", True, False),
+    (Column("c", "char", length=40, charset="utf8mb4"), "CHAR(5)", True, False),
+    (Column("c", "varbinary", length=40, charset="binary"), "VARBINARY(5)", True, False),
+    (INT, "VARCHAR(20)", True, False),
+    (Column("c", "int", unsigned=True), "VARCHAR(20)", False, False),
+    (Column("c", "int", unsigned=True), "DECIMAL(20)", True, False),
     (TEXT, "CHAR(20)", False, False),
     (TEXT, "INT", False, False),
     (Column("c", "enum", enum_values=("a",)), "ENUM('b','a')", True, False),
@@ -91,7 +110,7 @@ KEPT: list[tuple[Column, str, bool, bool]] = [
     (Column("c", "binary", length=3), "BINARY(5)", False, False),
     (TEXT, "SOMETHING NEW", False, False),
 ]
-"""A column, its new definition, and whether values are kept in strict mode and in any."""
+"""A column, its new definition, and whether values are kept in strict mode and in any, as the server was seen to do."""
 
 
 @pytest.mark.parametrize(
@@ -128,6 +147,12 @@ def test_statements_that_keep_values(before: Column, after: str, strict: bool, l
     kept = [keeps_values(before, action.definition, strict=mode) for mode in (True, False)]
 
     assert kept == [strict, loose]
+
+
+def test_padded_char_is_not_kept() -> None:
+    """PAD_CHAR_TO_FULL_LENGTH: a CHAR that becomes VARCHAR gets blanks, in strict mode too."""
+    assert is_strict(1 << 21)
+    assert not is_strict(1 << 21 | 1 << 31)
 
 
 @given(st.text(alphabet="ALTERtableADDdropRENAMEcolumnTO `'\"(),.-;x1\\/*", max_size=80))
