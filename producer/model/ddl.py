@@ -31,7 +31,7 @@ class ColumnDefinition(NamedTuple):
     data_type: str
     """The name of the type in lower case as the catalog has it; '' if it is not known."""
     arguments: tuple[str, ...] = ()
-    """Length, digits, or fraction digits; not the labels of ENUM and SET. Text: the bytes of its size, or its length."""
+    """Length, digits, or fraction digits; not the labels of ENUM and SET. Text: its size in bytes, or its length."""
     unsigned: bool = False
     """Also for ZEROFILL, which includes it."""
     nullable: bool = True

@@ -2,6 +2,9 @@
 
 The definition of a column before a statement is that of the version in use, or of an earlier statement since then. It
 is unknown before the first change of the table after a start: then the statement counts as one that changes values.
+
+Invariant: a definition is used only if no statement has replaced it since. What may give the name another table makes
+the columns unknown, and the version in use with them, until the next change brings a version.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from tailrace.schemas.sequence import Sequence
 
 log = structlog.get_logger(__name__)
 
-_LEAVES_COLUMNS: Final = frozenset({Change.INDEX, Change.TRUNCATE, Change.DATABASE})
+_LEAVES_COLUMNS: Final = frozenset({Change.INDEX, Change.TRUNCATE, Change.DATABASE, Change.EXCHANGE})
+"""Statements after which a table has the columns that it had; the tables of an EXCHANGE have the same ones."""
 _SHOWN: Final = 10_000
 """Characters of a statement that a record includes, for people: the record must not be too large for Kafka."""
 
@@ -48,10 +52,9 @@ class Alterations:
 
     def on_statement(self, event: QueryEvent, effect: DdlEffect) -> None:
         """Publish what a statement did to the columns of a captured table."""
-        if effect.change is Change.DROP_DATABASE:
-            self._known.clear()
         if effect.change is not Change.ALTER:
-            if effect.change not in _LEAVES_COLUMNS:
+            # CREATE TABLE IF NOT EXISTS makes a table only after its end, which the log has.
+            if effect.change not in _LEAVES_COLUMNS and not effect.may_exist:
                 self._forget(effect)
             return
         reads, table = self._context.settings.reads_after_alter, effect.table
@@ -145,9 +148,13 @@ class Alterations:
         return known.columns
 
     def _forget(self, effect: DdlEffect) -> None:
-        self._known.pop(effect.table, None)
-        if effect.renamed_from is not None:
-            self._known.pop(effect.renamed_from, None)
+        tables = [effect.table] if effect.renamed_from is None else [effect.table, effect.renamed_from]
+        if effect.change is Change.DROP_DATABASE:
+            known = {*self._known, *self._context.registry.tables}
+            tables = [table for table in known if table.database == effect.table.database]
+        for table in tables:
+            self._known.pop(table, None)
+            self._versions.forget(table)
 
 
 def _define(known: dict[str, Column], action: ColumnAction) -> None:

@@ -83,13 +83,13 @@ class TableLifecycle:
 
     def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
         """Apply the effects of a statement and write its records; return tables that need a new session."""
-        for effect in effects:
-            self._versions.on_statement(event, effect)
-            self._alterations.on_statement(event, effect)
         arrivals: dict[TableId, Arrival] = {}
         for alteration, former in self._swaps.on_statement(event, effects):
             arrivals[former] = Arrival(read=False)  # it is about to be dropped
             arrivals[alteration.table] = Arrival(read=self._alterations.on_copied(event, alteration), same=True)
+        for effect in effects:  # after the swaps: a RENAME makes the columns unknown that a copy is compared with
+            self._versions.on_statement(event, effect)
+            self._alterations.on_statement(event, effect)
         restarting = [
             effect.table
             for effect in effects

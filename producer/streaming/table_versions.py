@@ -125,10 +125,11 @@ class TableVersions:
 
     def forget(self, table: TableId) -> None:
         """Forget a table's versions: the table left, or a snapshot begins whose keys must match them."""
+        if self._current.pop(table, None) is None:
+            return  # it has none
         for versions in (self.in_use, self._unused):
             for known in [known for known, version in versions.items() if version.definition.id == table]:
                 del versions[known]
-        self._current.pop(table, None)
 
     def definition(self, table: TableId) -> TableVersion | None:
         """Return the definition in use of a table; None if it is not known."""

@@ -139,12 +139,40 @@ def test_second_statement_on_a_column_finds_the_definition_of_the_first_one() ->
     assert changes(stream.run("ALTER TABLE t MODIFY at DATETIME(5)")) == [("convert", "at", UNKNOWN)]
 
 
-@pytest.mark.parametrize("sql", ["CREATE INDEX i ON t (id)", "TRUNCATE TABLE t", "CREATE DATABASE other"])
-def test_statement_on_no_column_leaves_the_definitions(sql: str) -> None:
+@pytest.mark.parametrize(
+    ("sql", "leaves"),
+    [
+        ("CREATE INDEX i ON t (id)", True),
+        ("TRUNCATE TABLE t", True),
+        ("CREATE DATABASE other", True),
+        ("DROP DATABASE other", True),
+        ("CREATE TABLE IF NOT EXISTS t (id INT)", True),
+        ("ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t", True),
+        ("DROP DATABASE shop", False),
+        ("DROP TABLE t", False),
+        ("CREATE TABLE t (id INT)", False),
+        ("RENAME TABLE u TO t", False),
+        ("RENAME TABLE t TO u", False),
+    ],
+)
+def test_statement_on_no_column_leaves_the_definitions(sql: str, leaves: bool) -> None:
+    """After any other statement they are unknown: those of the version in use are older than earlier statements."""
     stream = Stream()
     stream.run("ALTER TABLE t DROP d, ADD d DECIMAL(12,6) DEFAULT 1.123456")
     stream.run(sql)
+    assert (stream.run("ALTER TABLE t MODIFY d DECIMAL(12,7) NULL") is None) == leaves
+    stream.run("ALTER TABLE t DROP d, ADD d DECIMAL(12,6) DEFAULT 1.123456")
+    stream.run(sql)
     assert changes(stream.run("ALTER TABLE t MODIFY d DECIMAL(10,4)")) == [("convert", "d", UNKNOWN)]
+
+
+def test_columns_are_known_with_the_next_change() -> None:
+    stream = Stream()
+    stream.run("DROP TABLE t")
+    stream.run("CREATE TABLE t (id INT)")
+    stream.schema_at(stream.version, 900)
+    assert stream.run("ALTER TABLE t MODIFY d DECIMAL(12,6)") is None
+    assert stream.run("ALTER TABLE t MODIFY d DECIMAL(14,6)") is None
 
 
 def test_definition_is_known_from_a_statement_alone_until_another_table_has_the_name() -> None:

@@ -224,6 +224,20 @@ def test_swap_of_an_online_schema_change_needs_no_reading(statements: list[str])
     assert str(T) not in stream.registry.former
 
 
+@pytest.mark.parametrize(("before", "after", "read"), [("INT", "BIGINT", False), ("BIGINT", "INT", True)])
+def test_copy_is_compared_with_the_columns_that_earlier_statements_have_defined(
+    before: str, after: str, read: bool
+) -> None:
+    """The version in use has INT, and the RENAME of the swap has not made that unknown yet."""
+    stream = Stream()
+    stream.registry.track(T, TableMode.STREAMING)
+    stream.catalog = {T: ("id",), TableId("db", "_t_del"): ("id",)}
+    stream.insert(T, "id")
+    for sql in (f"ALTER TABLE t MODIFY v {before}", GH_OST[0], f"ALTER TABLE _t_gho MODIFY v {after}", GH_OST_SWAP):
+        stream.ddl(sql)
+    assert stream.requested == [T] * read
+
+
 @pytest.mark.parametrize(
     "statements",
     [
