@@ -2,9 +2,13 @@
 
 A table that is dropped or renamed is removed: what its splits wrote stays in Kafka, as with Debezium. A table that gets
 its name later is a new table: the binlog has all of its rows if it was created, and an incremental snapshot reads them
-if it was renamed. The same snapshot reads rows that a statement moves into a table. TRUNCATE writes ``op: t`` if such
-records are configured; during the initial snapshot of the table, the snapshot then restarts (docs/architecture.md
-explains why).
+if it was renamed. The same snapshot reads rows that a statement moves into a table.
+
+TRUNCATE writes ``op: t`` at its position, if such records are configured; while the table waits, not at all; during an
+incremental snapshot when the open splits are committed. During an initial snapshot there is no right position: no more
+splits are opened, the open ones are committed, and one Kafka transaction writes the record, the missing END
+certificates, the removal of table and splits from the state, and the offset. Then the snapshot of the table starts
+again.
 """
 
 from __future__ import annotations
