@@ -13,8 +13,9 @@ PAGES: Final = (ROOT / "docs" / "events.md", ROOT / "README.md")
 RECORDS: Final = ROOT / "docs" / "examples" / "events.json"
 _WIDTH: Final = 108
 _OF_THE_RUN: Final = "__debezium.context."
-_MARKER: Final = re.compile(r"<!-- (?P<kind>sample|value): (?P<names>[^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
-"""``sample``: the whole record; ``value``: its value alone."""
+_MARKER: Final = re.compile(r"<!-- (?P<kind>sample|row|value): (?P<names>[^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
+"""``sample``: the whole record; ``row``: without what is alike in all events of a table; ``value``: its value alone."""
+_OF_THE_ROW: Final = ("before", "after", "op")
 
 
 class Sample(NamedTuple):
@@ -43,8 +44,7 @@ def rendered(page: str) -> str:
     samples = load()
 
     def section(match: re.Match[str]) -> str:
-        block = _record if match["kind"] == "sample" else _value
-        blocks = "\n\n".join(block(samples[name]) for name in match["names"].split())
+        blocks = "\n\n".join(_BLOCKS[match["kind"]](samples[name]) for name in match["names"].split())
         return f"<!-- {match['kind']}: {match['names']} -->\n\n{blocks}\n\n<!-- end -->"
 
     return _MARKER.sub(section, page)
@@ -76,8 +76,19 @@ def _record(sample: Sample) -> str:
     return "\n".join([*lines, "- value", "", _value(sample)])
 
 
+def _row(sample: Sample) -> str:
+    """Return a change event without source, transaction and times."""
+    if sample.value is None:
+        return _record(sample)
+    value = json.loads(sample.value)
+    return _record(sample._replace(value=json.dumps({name: value[name] for name in _OF_THE_ROW})))
+
+
 def _value(sample: Sample) -> str:
     return f"```json\n{_pretty(json.loads(sample.value or 'null'))}\n```"
+
+
+_BLOCKS: Final = {"sample": _record, "row": _row, "value": _value}
 
 
 def _pretty(value: Any, indent: int = 0) -> str:
