@@ -2,7 +2,8 @@
 
 Python's codecs where they read what ``CONVERT(… USING utf8mb4)`` does, and tables of the server's own where they do
 not. What a character set leaves open is '?', as in every answer of the server; bytes that no column can hold are an
-error. Java reads some of these sets in yet another way: docs/compatibility.md.
+error. Java reads some of these sets in yet another way: while streaming, Debezium takes armscii8, dec8, geostd8, hp8
+and swe7 for Windows-1252, keybcs2 for cp852, and koi8u for koi8r.
 """
 
 from __future__ import annotations

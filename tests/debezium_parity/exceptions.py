@@ -34,24 +34,23 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "snapshot position",
-        "A snapshot row has the position and the time at which its split was read. "
-        "There is no single position, because there is no global lock.",
+        "A snapshot row has the position and the time at which its split was read: there is no global lock.",
         record.snapshot_position,
     ),
     NamedException(
         "snapshot marker",
-        "Splits are read in parallel, so no row is known to be the first or the last. Every row has `true`.",
+        "Every row has `true`: splits are read in parallel, without a first or last row.",
         record.snapshot_marker,
     ),
     NamedException(
         "rows of a renamed table",
-        "A table that is renamed is read under its new name. Debezium has its changes from then on only.",
+        "A renamed table is read under its new name. Debezium has only its later changes.",
         record.rows_of_renamed_table,
     ),
     NamedException(
         "table without key",
-        "With `tailrace.tables.without.key=full-row` all columns are the key; Debezium writes no key. "
-        "An update of such a row is a delete and an insert, and counts as two events in its transaction.",
+        "With `tailrace.tables.without.key=full-row` all columns are the key; Debezium writes none. "
+        "An update is a delete and an insert, and counts as two events in its transaction.",
         record.table_without_key,
     ),
     NamedException(
@@ -61,8 +60,7 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "zero date",
-        "A zero date in a NOT NULL column becomes the epoch. Debezium writes the column's default if there is one. "
-        "The binlog does not contain defaults.",
+        "A zero date in a NOT NULL column becomes the epoch. Debezium writes the column's default if there is one.",
         value.zero_date,
     ),
     NamedException(
@@ -85,27 +83,24 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "character set",
-        "Text is decoded as the server decodes it. While streaming, Debezium uses Java's decoders. They differ for "
-        f"{', '.join(sorted(DECODED_DIFFERENTLY_BY_JAVA))}, or do not exist.",
+        "Text is decoded as the server decodes it. While streaming, Debezium uses Java's decoders, which differ or are "
+        f"missing for {', '.join(sorted(DECODED_DIFFERENTLY_BY_JAVA))}.",
         value.character_set,
     ),
     NamedException(
         "undefined byte",
-        "Bytes that Windows-1252 does not define are decoded as the server decodes them. "
-        "While streaming, Debezium loses them.",
+        "Bytes that Windows-1252 does not define are decoded as by the server. While streaming, Debezium loses them.",
         value.undefined_byte,
     ),
     NamedException(
         "enum escape",
-        "Labels are the server's. While streaming, Debezium escapes comma and backslash; in a snapshot it does not.",
+        "Labels are the server's. While streaming, Debezium escapes comma and backslash.",
         value.enum_escape,
     ),
     NamedException(
         "document scalars",
-        "Inside JSON, a double is printed as the server prints it; where the server prints an exponent, plainly with "
-        "all its digits. Times have six fraction digits. A binary value is `base64:type15:` and its base64, of which "
-        "Debezium writes the base64 alone. SELECT and binlog must give the same bytes, and the text from SELECT does "
-        "not tell such values from others.",
+        "Inside JSON, a double is printed as the server prints it, but without an exponent. Times have six fraction "
+        "digits. A binary value is `base64:type15:` and its base64; Debezium writes the base64 alone.",
         value.document_scalars,
     ),
     NamedException(
@@ -120,8 +115,7 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "float digits",
-        "A float is printed with the fewest digits that identify it. Java before 19 prints one digit more for a few "
-        "values.",
+        "A float is printed with the fewest digits that identify it. Java before 19 prints one more for a few values.",
         value.float_digits,
     ),
     NamedException(
@@ -132,14 +126,13 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "key with schema",
-        "A key with its schema contains the topic prefix, which therefore affects the partition. "
-        "The order within a partition is the same.",
+        "A key with its schema contains the topic prefix, which affects the partition, not the order in it.",
         record.key_with_schema,
     ),
     NamedException(
         "default of an altered table",
-        "The binlog contains neither defaults nor comments. A column that the catalog no longer has as it was logged "
-        "is published without them.",
+        "A column that the catalog no longer has as it was logged is published without default and comment: the binlog "
+        "has neither.",
         value.default_of_changed_table,
     ),
     NamedException(
@@ -172,8 +165,8 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "later definition",
-        "The definition of a table after a statement comes from the catalog at the time at which the statement is "
-        "read. It can include later statements.",
+        "The definition of a table after a statement comes from the catalog when the statement is read. It can include "
+        "later statements.",
         record.later_definition,
     ),
     NamedException(
@@ -189,14 +182,13 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "DDL length",
-        "The server stores no length for TIMESTAMP(0), so `column.truncate` cuts its text. "
-        "While streaming, Debezium takes the length 0, which needs no cut.",
+        "`column.truncate` cuts the text of TIMESTAMP(0), for which the server stores no length. While streaming, "
+        "Debezium takes the length 0 and does not.",
         ddl.length_zero,
     ),
     NamedException(
         "doc of a field",
-        "An Avro field has the `doc` of its schema, as in Confluent's converter. "
-        "Apicurio's converter, which Debezium runs with in this comparison, writes it to `connect.doc` only.",
+        "An Avro field has the `doc` of its schema, as in Confluent's converter. Apicurio's has `connect.doc` only.",
         record.field_doc,
     ),
     NamedException("DDL boolean", "The server stores BOOLEAN as TINYINT(1), a number.", ddl.boolean),
