@@ -46,7 +46,6 @@ PICKED = (
     ("transaction-end", TRANSACTIONS, 1),
     ("heartbeat", HEARTBEATS, 0),
     ("schema-change", PREFIX, -1),
-    ("watermark-low", WATERMARKS, 0),
     ("watermark-end", WATERMARKS, 2),
     ("table-schema", SCHEMAS, 0),
     ("notification", NOTIFICATIONS, -2),
