@@ -1,4 +1,4 @@
-"""The retired words, read from docs/glossary.md."""
+"""The glossary, and the retired words, read from retired_words.md."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.docs.pages import table
 from tests.docs.samples import ROOT
 
 GLOSSARY: Final = ROOT / "docs" / "glossary.md"
+RETIRED: Final = ROOT / "tests" / "docs" / "retired_words.md"
 EVERYWHERE: Final = "everywhere"
 NAMES: Final = "names"
 
@@ -25,7 +26,7 @@ class RetiredWord(NamedTuple):
 @functools.cache
 def retired_words() -> tuple[RetiredWord, ...]:
     """Return the list of retired words."""
-    return tuple(RetiredWord(*row) for row in table(GLOSSARY, "## Retired words"))
+    return tuple(RetiredWord(*row) for row in table(RETIRED, "## Words"))
 
 
 def in_text(text: str) -> list[RetiredWord]:
