@@ -73,5 +73,7 @@ class DdlEffect(NamedTuple):
     """Rows are added without row events: an exchanged partition, IMPORT TABLESPACE."""
     columns: tuple[ColumnAction, ...] = ()
     """What ALTER TABLE does to columns."""
+    keeps_rows: bool = False
+    """ALTER TABLE: a copy with the new definition has all rows, also if INSERT IGNORE fills it."""
     may_exist: bool = False
     """CREATE TABLE IF NOT EXISTS: the server logs it also for a table that exists."""

@@ -47,6 +47,28 @@ _TYPES: Final = {
 _TEXT_BYTES: Final = {"TINYTEXT": "255", "TEXT": "65535", "MEDIUMTEXT": "16777215", "LONGTEXT": "4294967295"}
 _AS_BINARY: Final = frozenset({("SET", "BINARY"), ("CHARSET", "BINARY")})
 """A character set that makes a text type a binary one."""
+_KEEP_ROWS: Final = (
+    *((action, kind) for action in ("ADD", "DROP", "RENAME") for kind in ("INDEX", "KEY")),
+    ("DROP", "FOREIGN", "KEY"),
+    ("DROP", "CHECK"),
+    ("DROP", "CONSTRAINT"),
+    ("ENGINE", "=", "INNODB"),
+    ("ENGINE", "INNODB"),
+    *(
+        (word,)
+        for word in ("ADD", "MODIFY", "CHANGE", "ALTER", "COMMENT", "DEFAULT", "CHARACTER", "CHARSET", "COLLATE")
+    ),
+    *((word,) for word in ("AUTO_INCREMENT", "ROW_FORMAT", "KEY_BLOCK_SIZE", "COMPRESSION", "ENCRYPTION", "FORCE")),
+    *((word,) for word in ("STATS_PERSISTENT", "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "ALGORITHM", "LOCK")),
+)
+"""Beginnings of actions that keep all rows unless they go on with a word of the next list; the longer ones first."""
+_MAY_LOSE_ROWS: Final = frozenset(
+    {"UNIQUE", "PRIMARY", "KEY", "SERIAL", "CHECK", "CONSTRAINT", "FOREIGN", "REFERENCES"}
+    | {"SPATIAL", "PARTITION", "ENGINE", "CONVERT"}
+)
+"""Words of constraints, and of what may follow an option without a comma; no name is one of the reserved ones."""
+_EXPRESSION: Final = frozenset({("(", "("), (",", "(")})
+"""How a key part begins that is an expression, which may fail."""
 _SYMBOLS: Final = {"0": "\0", "'": "'", '"': '"', "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\"}
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 
@@ -61,6 +83,23 @@ def column_actions(sql: str, dialect: SqlDialect) -> tuple[ColumnAction, ...]:
     if dialect.has_replaced and any(map(_has_replaced, found)):
         return (ColumnAction("modify", ""),)
     return found
+
+
+def keeps_rows(sql: str, dialect: SqlDialect) -> bool:
+    """Return whether a table that an ALTER TABLE gave its definition has all rows that INSERT IGNORE copies to it.
+
+    Invariant: every action is known to leave no row out, whatever the rows are. DROP of a column does not: it may have
+    been part of a unique index. What the columns then have is not decided here: ``column_actions`` tells it.
+    """
+    return len(sql) <= _MAX_LENGTH and all(map(_keeps_rows, _actions(sql, dialect)))
+
+
+def _keeps_rows(action: list[Token]) -> bool:
+    words = tuple(token.word for token in action)
+    head = next((head for head in _KEEP_ROWS if words[: len(head)] == head), None)
+    return (
+        head is not None and _MAY_LOSE_ROWS.isdisjoint(words[len(head) :]) and _EXPRESSION.isdisjoint(pairwise(words))
+    )
 
 
 def _has_replaced(action: ColumnAction) -> bool:

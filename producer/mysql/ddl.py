@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
-from tailrace.producer.mysql.column_actions import column_actions
+from tailrace.producer.mysql.column_actions import column_actions, keeps_rows
 from tailrace.producer.mysql.sql_tokens import DEFAULT_DIALECT, SqlDialect, Token, tokens
 
 _SPECIAL_ACTION: Final = re.compile("rename|partition|tablespace", re.IGNORECASE)
@@ -92,8 +92,16 @@ class _Statement:
         if table is None:
             return ()
         actions = self._actions()
-        columns = column_actions(self._sql, self._dialect)
-        effect = DdlEffect(Change.ALTER, table, None, self._sql, actions.removes_rows, actions.adds_rows, columns)
+        effect = DdlEffect(
+            Change.ALTER,
+            table,
+            None,
+            self._sql,
+            actions.removes_rows,
+            actions.adds_rows,
+            column_actions(self._sql, self._dialect),
+            keeps_rows=keeps_rows(self._sql, self._dialect),
+        )
         if actions.exchanged is not None:
             return effect, effect._replace(change=Change.EXCHANGE, table=actions.exchanged)
         if actions.renamed is not None and actions.renamed != table:  # a table may get the name that it has

@@ -57,7 +57,8 @@ class Alterations:
             if effect.change not in _LEAVES_COLUMNS and not effect.may_exist:
                 self._forget(effect)
             return
-        reads, table = self._context.settings.reads_after_alter, effect.table
+        table = effect.table
+        reads = self._context.settings.reads_after_alter and self._new_tables.is_read(table)
         stale = self._publish(event, effect, strict=is_strict(event.sql_mode), reads=reads)
         if stale and reads:
             self._new_tables.on_arrived(table, self._context.transaction.offset.position.after(event))
@@ -73,14 +74,15 @@ class Alterations:
     def on_copied(self, event: QueryEvent, effect: DdlEffect) -> bool:
         """Publish what the columns of a copy are for those of the table that it is about to replace.
 
-        Return whether its rows must be read: the tools write them as INSERT IGNORE does, and a renamed column of the
-        copy may have other values.
+        Return whether its rows must be read: some may be missing, or have other values, as those of a renamed column.
         """
+        table = effect.table
         if not effect.columns:
-            return False
-        tracked = self._context.registry.tables.get(effect.table)
+            return not effect.keeps_rows
+        tracked = self._context.registry.tables.get(table)
         renamed = any(action.kind == "rename" for action in effect.columns)
-        return bool(self._publish(event, effect, strict=False, reads=True)) or renamed or tracked is None
+        stale = self._publish(event, effect, strict=False, reads=self._new_tables.is_read(table))
+        return bool(stale) or renamed or not effect.keeps_rows or tracked is None
 
     def _publish(self, event: QueryEvent, effect: DdlEffect, *, strict: bool, reads: bool) -> list[ColumnChange]:
         """Publish a statement; return the changes whose values only the rows have, which are read if ``reads``."""

@@ -2,9 +2,13 @@
 
 gh-ost and pt-online-schema-change copy a table to a table of another definition, apply its changes there, and swap the
 names. A swap is taken for a tool's only if that is certain, since anybody may give such names to a table with other
-rows: the stream has read all statements on the copy since its CREATE, none of them makes a unique key (the tools leave
-out rows that violate it), and the tool has left its mark. gh-ost puts a comment into each of its statements,
-pt-online-schema-change makes three triggers. Any other swap is that of two tables.
+rows: the stream has read all statements on the copy since its CREATE, all but one of them leave columns and rows as
+they are, and the tool has left its mark. gh-ost puts a comment into each of its statements, pt-online-schema-change
+makes three triggers. Any other swap is that of two tables.
+
+Invariant: the topic is taken for that of the copy only if the copy certainly has all rows, with equal values. The tools
+leave out rows that the copy does not take (INSERT IGNORE), so what is not known to keep every row (``keeps_rows``), or
+its values, is read, after a record CREATED. The columns of the table change as by an ALTER in either case.
 """
 
 from __future__ import annotations
@@ -23,7 +27,6 @@ log = structlog.get_logger(__name__)
 
 _MAX_REMEMBERED: Final = 1000
 _COPY: Final = re.compile(r"_+.*_(?:gho|new)", re.DOTALL)
-_UNIQUE: Final = re.compile(r"\b(?:unique|primary)\b", re.IGNORECASE)
 _TRIGGER: Final = re.compile(
     r"CREATE\b.*?\bTRIGGER `pt_osc_[^`]+` AFTER (INSERT|UPDATE|DELETE) ON (?:`([^`]+)`\.)?`([^`]+)`\s", re.DOTALL
 )
@@ -49,7 +52,7 @@ class OnlineSwaps:
         self._renamed_to: dict[TableId, TableId] = {}
         """Tables that were renamed away: gh-ost can rename in two statements."""
         self._alters: dict[TableId, list[DdlEffect]] = {}
-        """Tables with the name of a copy whose CREATE was read, and the statements that altered their columns."""
+        """Tables with the name of a copy whose CREATE was read, and the statements that altered columns or rows."""
         self._triggers: dict[TableId, set[str]] = {}
         """Tables with triggers of pt-online-schema-change."""
 
@@ -81,9 +84,9 @@ class OnlineSwaps:
         alters = self._alters.get(effect.table)
         if effect.change is Change.CREATE and not effect.may_exist and _COPY.fullmatch(effect.table.table):
             self._alters[effect.table] = []
-        elif effect.change is Change.DROP or (alters is not None and _UNIQUE.search(effect.sql)):
+        elif effect.change is not Change.ALTER:
             self._alters.pop(effect.table, None)
-        elif alters is not None and effect.columns:
+        elif alters is not None and (effect.columns or not effect.keeps_rows):
             alters.append(effect)
 
     def _on_rename(self, event: QueryEvent, renamed_from: TableId, effect: DdlEffect) -> ToolSwap | None:
@@ -102,13 +105,13 @@ class OnlineSwaps:
         if not (_has_name(renamed_from, table, copy) and _has_name(former, table, replaced)):
             return None
         log.info(
-            "a table is replaced by the copy of an online schema change tool: the topic has its rows",
+            "a table is replaced by the copy of an online schema change tool",
             table=str(table),
             tool=tool,
             alteration=alters[0].sql[:200] if alters else "",
         )
-        statement = alters[0] if alters else effect
-        return ToolSwap(DdlEffect(Change.ALTER, table, None, statement.sql, columns=statement.columns), former)
+        statement = alters[0] if alters else effect._replace(keeps_rows=True)
+        return ToolSwap(statement._replace(change=Change.ALTER, table=table, renamed_from=None), former)
 
 
 def _has_name(table: TableId, of: TableId, suffix: str) -> bool:

@@ -90,7 +90,8 @@ class TableLifecycle:
         arrivals: dict[TableId, Arrival] = {}
         for alteration, former in self._swaps.on_statement(event, effects):
             arrivals[former] = Arrival(read=False)  # it is about to be dropped
-            arrivals[alteration.table] = Arrival(read=self._alterations.on_copied(event, alteration), same=True)
+            read = self._alterations.on_copied(event, alteration)
+            arrivals[alteration.table] = Arrival(read=read, same=not read)
         for effect in effects:  # after the swaps: a RENAME makes the columns unknown that a copy is compared with
             self._versions.on_statement(event, effect)
             self._alterations.on_statement(event, effect)

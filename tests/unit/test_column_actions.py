@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace.producer.model.ddl import ColumnAction, ColumnDefinition
 from tailrace.producer.model.table import Column
 from tailrace.producer.model.value_conversion import is_strict, keeps_values
-from tailrace.producer.mysql.column_actions import column_actions
+from tailrace.producer.mysql.column_actions import column_actions, keeps_rows
 from tailrace.producer.mysql.sql_tokens import SqlDialect
 
 Found = list[tuple[str, str, str]]
@@ -149,6 +149,45 @@ def test_statements_that_keep_values(before: Column, after: str, strict: bool, l
     assert kept == [strict, loose]
 
 
+@pytest.mark.parametrize(
+    ("actions", "kept"),
+    [
+        ("ADD COLUMN c INT NOT NULL DEFAULT 5 COMMENT 'UNIQUE' AFTER b, ADD d DECIMAL(10,2)", True),
+        ("ADD (c INT, d INT), ADD INDEX i (c, d(9)), ADD KEY (c), ADD FULLTEXT INDEX (c)", True),
+        ("DROP INDEX i, DROP KEY k, DROP FOREIGN KEY f, DROP CHECK c, DROP CONSTRAINT d, RENAME INDEX a TO b", True),
+        ("MODIFY c BIGINT, CHANGE c d INT, ALTER COLUMN c SET DEFAULT 5, ALTER INDEX i INVISIBLE", True),
+        ("engine=innodb, ENGINE InnoDB ROW_FORMAT=DYNAMIC, COMMENT 'x', DEFAULT CHARSET=utf8mb4, ALGORITHM=COPY", True),
+        ("ADD `unique` INT", True),
+        ("DROP c", False),
+        ("DROP COLUMN c", False),
+        ("DROP PRIMARY KEY", False),
+        ("ADD UNIQUE (c)", False),
+        ("ADD PRIMARY KEY (c)", False),
+        ("ADD INDEX (c), ADD c INT KEY", False),
+        ("ADD c SERIAL", False),
+        ("MODIFY c INT UNIQUE", False),
+        ("ADD c INT CHECK (c > 0)", False),
+        ("ADD CHECK (c > 0)", False),
+        ("ALTER CHECK k ENFORCED", False),
+        ("ADD CONSTRAINT k CHECK (c > 0)", False),
+        ("ADD FOREIGN KEY (c) REFERENCES d (e)", False),
+        ("ADD INDEX (c, (d + 1))", False),
+        ("ADD INDEX ((d + 1))", False),
+        ("PARTITION BY HASH (c)", False),
+        ("ADD INDEX (c) PARTITION BY HASH (c)", False),
+        ("COMMENT 'x' /*!50100 PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9)) */", False),
+        ("DROP PARTITION p", False),
+        ("CONVERT TO CHARACTER SET utf8mb4", False),
+        ("ENGINE=BLACKHOLE", False),
+        ("COMMENT 'x' ENGINE=BLACKHOLE", False),
+        ("SOMETHING NEW", False),
+        ("COMMENT '" + "x" * (1 << 18) + "'", False),
+    ],
+)
+def test_actions_that_keep_all_rows_of_a_copy(actions: str, kept: bool) -> None:
+    assert keeps_rows(f"alter /* gh-ost */ table `a`.`_b_gho` {actions}", SqlDialect()) == kept
+
+
 def test_padded_char_is_not_kept() -> None:
     """PAD_CHAR_TO_FULL_LENGTH: a CHAR that becomes VARCHAR gets blanks, in strict mode too."""
     assert is_strict(1 << 21)
@@ -157,5 +196,6 @@ def test_padded_char_is_not_kept() -> None:
 
 @given(st.text(alphabet="ALTERtableADDdropRENAMEcolumnTO `'\"(),.-;x1\\/*", max_size=80))
 def test_no_text_makes_the_reader_fail(text: str) -> None:
-    column_actions(f"ALTER TABLE t {text}", SqlDialect())
-    column_actions(text, SqlDialect())
+    for sql in (f"ALTER TABLE t {text}", text):
+        column_actions(sql, SqlDialect())
+        keeps_rows(sql, SqlDialect())

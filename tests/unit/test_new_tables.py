@@ -239,6 +239,36 @@ def test_copy_is_compared_with_the_columns_that_earlier_statements_have_defined(
 
 
 @pytest.mark.parametrize(
+    ("action", "kept"),
+    [
+        ("ADD w INT NOT NULL DEFAULT 5, ADD INDEX (w)", False),  # its default is not in the catalog of this test
+        ("ADD INDEX (v)", True),
+        ("DROP v", False),
+        ("ADD CHECK (v > 0)", False),
+        ("ADD UNIQUE (v)", False),
+        ("PARTITION BY HASH (id)", False),
+        ("MODIFY v SMALLINT", False),
+        ("MODIFY v BIGINT", True),
+        ("CHANGE v w INT", False),
+    ],
+)
+@pytest.mark.parametrize("tool", ["gh-ost", "pt-osc"])
+def test_copy_that_may_lack_rows_or_values_is_read_after_a_record_created(tool: str, action: str, kept: bool) -> None:
+    """The tools copy with INSERT IGNORE: rows that the copy did not take stayed in targets for ever."""
+    stream = Stream()
+    stream.registry.track(T, TableMode.STREAMING)
+    stream.catalog |= {TableId("db", name): ("id",) for name in ("t", "_t_del", "_t_old")}
+    stream.insert(T, "id")
+    if tool == "gh-ost":
+        statements = [GH_OST[0], f"alter /* gh-ost */ table _t_gho {action}", GH_OST_SWAP]
+    else:
+        statements = [PT_OSC[0], f"ALTER TABLE _t_new {action}", *PT_OSC[1:], PT_OSC_SWAP]
+    for sql in statements:
+        stream.ddl(sql)
+    assert (stream.requested, stream.reported_as_created) == (([], 0) if kept else ([T], 1))
+
+
+@pytest.mark.parametrize(
     "statements",
     [
         [GH_OST_SWAP],  # the stream has not read what the copy is
