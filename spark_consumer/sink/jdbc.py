@@ -43,7 +43,7 @@ from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, Entry, JdbcTab
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
 from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, staged
 from tailrace.spark_consumer.sink.jdbc_versions import StoredVersions
-from tailrace.spark_consumer.sink.ledger import Ledger, changed_meanwhile, is_applied, not_applied
+from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.shared_target import REMOVE_SHARD, SEVERAL
@@ -186,8 +186,10 @@ class JdbcSink:
             yield
             return
         with self._locks.setdefault(target.table.sql_name, threading.RLock()):
+            known = target.table.entry
             with self._connections.session() as session:
                 target.table.read(session)
+            target.table.entry = known or target.table.entry  # a transaction follows what this process knows
             yield
 
     def _form(self, schema: TableSchema) -> TargetForm:
@@ -359,16 +361,13 @@ class JdbcSink:
 
     def _apply(self, session: Session, target: JdbcTarget, step: _Step) -> None:
         session.retried(lambda: self._transaction(session, target, step))
-        target.table.entry = step.after
 
     def _transaction(self, session: Session, target: JdbcTarget, step: _Step) -> None:
         table = target.table
+        table.entry = step.before  # also after an attempt that was rolled back
         for statement in self._dialect.begin():
             session.execute(statement)
-        found = table.read_entry(session, lock=True)
-        if found != step.before:
-            offsets = None if found is None else found.offsets
-            raise changed_meanwhile(table.sql_name, expected=step.before.offsets, found=offsets)
+        table.lock(session)
         self._change_rows(session, target, step)
         self._note(session, table, step.after)
 

@@ -172,10 +172,11 @@ class _Evolution:
             for number, statement in enumerate(changes, first):
                 if self._is_made_by_others(number):
                     continue
+                table.lock(session)  # again: a database without transactions for DDL commits with the statement
                 if attempt is not None and attempt.step < number < len(plan.steps):
-                    # A database without transactions for DDL commits it with the statement.
                     table.write_entry(session, replace(table.entry, altering=attempt.to_json(number)))
                 session.execute(statement)
+            table.lock(session)
             for statement, parameters in fills:
                 session.execute(statement, *parameters)
             table.write_entry(session, entry)

@@ -65,6 +65,7 @@ def add_columns(table: JdbcTable, session: Session, form: TargetForm) -> None:
     quote = table.dialect.quote
     missing = [column for column in form.added if stored.column(column.name) is None]
     with session.transaction():
+        table.lock(session)
         for column in missing:
             definition = table.definition(column, form.keys)
             session.execute(f"ALTER TABLE {table.sql_name} ADD COLUMN {quote(column.name)} {definition}")

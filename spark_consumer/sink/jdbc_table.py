@@ -1,7 +1,8 @@
 """One table of the target database, and its row in the ledger: what the table has applied and belongs to.
 
 The ledger is the table ``tailrace_ledger`` in the schema of the target tables. Its rows change in the transactions that
-change the tables.
+change the tables. Each of them has locked the row and found it as this process knows it (``lock``), whatever it
+changes: after a transaction of another process, or a restored backup, the offsets would be others than the rows are at.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, StoredTable
-from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger
+from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger, changed_meanwhile
 from tailrace.spark_consumer.sink.shared_target import SEVERAL, Shard
 
 if TYPE_CHECKING:
@@ -137,11 +138,7 @@ class JdbcTable:
             self.owner = self._read_row(session, self.name)
             if self.owner is not None and self.owner.topic == self.shard.topic:
                 self.shard = self.owner = None  # it was written to before tables could share it
-        self.entry = self.read_entry(session)
-
-    def read_entry(self, session: Session, *, lock: bool = False) -> Entry | None:
-        """Return the row of the ledger; ``lock``: until the end of the transaction."""
-        return self._read_row(session, self.row_name, lock=lock)
+        self.entry = self._read_row(session, self.row_name)
 
     @property
     def row_name(self) -> str:
@@ -165,14 +162,19 @@ class JdbcTable:
         require_known_format(f"the ledger of {self.sql_name}", {"format": int(entry.format or 1)}, FORMAT)
         return entry
 
+    def lock(self, session: Session) -> None:
+        """Lock the row of the ledger until the transaction ends. Raises SinkError if it is not as it is known."""
+        self._lock_row(session, self.row_name, self.entry)
+
     def write_entry(self, session: Session, entry: Entry) -> None:
-        """Write the row of the ledger, in the transaction of the caller."""
-        self._write_row(session, self.row_name, entry)
+        """Write the row of the ledger, in the transaction of the caller. Raises SinkError as ``lock``."""
+        self._write_row(session, self.row_name, self.entry, entry)
+        self.entry = entry
 
     def begin(self, session: Session, entry: Entry) -> None:
         """Write the first row of the ledger, in the transaction of the caller; that of a shared table too."""
         if self.shard is not None and self.owner is None:
-            self._write_row(session, self.name, Entry(SEVERAL, key_columns=entry.key_columns))
+            self._write_row(session, self.name, None, Entry(SEVERAL, key_columns=entry.key_columns))
         self._write_own(session, entry)
 
     def claim_shard(self, session: Session) -> None:
@@ -206,14 +208,23 @@ class JdbcTable:
 
     def forget_shard(self, session: Session) -> None:
         """Remove the row of the shard from the ledger: its rows were removed from the table."""
-        session.execute(f"DELETE FROM {self.ledger_name} WHERE {self.dialect.quote('target')} = ?", self.row_name)
+        with session.transaction():
+            self.lock(session)
+            session.execute(f"DELETE FROM {self.ledger_name} WHERE {self.dialect.quote('target')} = ?", self.row_name)
         self.read(session)
 
-    def _write_row(self, session: Session, name: str, entry: Entry) -> None:
+    def _lock_row(self, session: Session, name: str, known: Entry | None) -> None:
+        found = self._read_row(session, name, lock=True)
+        if found != known:
+            offsets = [None if each is None else each.offsets for each in (known, found)]
+            raise changed_meanwhile(self.sql_name, expected=offsets[0], found=offsets[1])
+
+    def _write_row(self, session: Session, name: str, known: Entry | None, entry: Entry) -> None:
+        self._lock_row(session, name, known)
         quote, values = self.dialect.quote, [str(value) for value in astuple(entry)]
         sets = ", ".join(f"{quote(name)} = ?" for name in _FIELDS)
         target = quote("target")
-        if self._read_row(session, name) is not None:
+        if known is not None:
             session.execute(f"UPDATE {self.ledger_name} SET {sets} WHERE {target} = ?", *values, name)
             return
         listed, marks = ", ".join(map(quote, _FIELDS)), ", ".join("?" for _ in _FIELDS)
@@ -252,8 +263,10 @@ class JdbcTable:
         key = ", ".join(map(quote, form.key))
         target = quote("target")
         left = f"{target} = ? OR LEFT({target}, {len(self._row_start)}) = ?"
-        session.execute(f"DELETE FROM {self.ledger_name} WHERE {left}", self.name, self._row_start)
         with session.transaction():
+            session.execute(f"DELETE FROM {self.ledger_name} WHERE {left}", self.name, self._row_start)
+            if self.dialect.read_table(session, self.schema, self.name) is not None:
+                raise changed_meanwhile(self.sql_name)  # the rows are those of another process
             session.execute(f"CREATE TABLE {self.sql_name} ({', '.join(definitions)}, PRIMARY KEY ({key}))")
             self.begin(session, entry)
         self.read(session)

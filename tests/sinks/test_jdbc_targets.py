@@ -22,6 +22,7 @@ from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import JdbcBackend, Open, backend_of, postgres_database
+from tests.sinks.test_restored_targets import saved
 from tests.spark.records import EPOCH, Feed, Message, connect, decimal, table_schema, unscaled
 
 if TYPE_CHECKING:
@@ -222,6 +223,29 @@ def test_new_checkpoint_and_other_writers(opened: Open, monkeypatch: pytest.Monk
     run.repeat()
     run.retry()
     assert backend.rows(run.table.schema) == {1: row(1, 1), 3: row(3)}
+
+
+@pytest.mark.parametrize("jdbc_server", ["postgresql", pytest.param("mysql", marks=pytest.mark.long)], indirect=True)
+def test_alter_table_follows_the_ledger_that_is_known(opened: Open) -> None:
+    """A backup is put back while the query runs, and another query writes: an ALTER TABLE moves no offsets."""
+    run = opened("t")
+    run.batch(run.table.change("c", None, row(1), pos=100))
+    put_back = saved(run)
+    run.batch(run.table.change("c", None, row(2), pos=110), run.table.change("d", row(1), None, pos=120))
+    put_back()
+    backend = backend_of(run)
+    before = backend.described("t"), backend.texts("SELECT * FROM {s}.tailrace_ledger")
+
+    extra = ConnectField("extra", connect("int32"))
+    run.table.schema = with_columns(run.table.schema, run.feed.prefix, INTEGER, extra)
+    run.write(alteration_records(run, 200, ColumnChange(AlterationKind.ADD, "extra", schema=extra.schema, value=7)))
+    with pytest.raises(SinkError, match="another process has written"):
+        run.batch(run.table.change("c", None, row(3, extra=9), pos=210))
+
+    assert (backend.described("t"), backend.texts("SELECT * FROM {s}.tailrace_ledger")) == before
+    run.repeat()
+    run.retry()
+    assert {key: each["extra"] for key, each in backend.rows(run.table.schema).items()} == {2: 7, 3: 9}
 
 
 @_ONE_DATABASE

@@ -85,6 +85,9 @@ class Table(JdbcTable):
         )
         self.stored = StoredTable("t", is_table=True, columns=columns, unique=())
 
+    def lock(self, session: Session) -> None:
+        """Do nothing: nobody else writes it."""
+
     def write_entry(self, session: Session, entry: Entry) -> None:  # noqa: ARG002 - as in the base
         """Write the row of the ledger."""
         self.entry = entry
