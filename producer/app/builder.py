@@ -174,12 +174,13 @@ class SessionBuilder:
         new_tables.retry()
         versions = TableVersions(context, new_tables)
         coordinator = SnapshotCoordinator(context, versions, signals.processor)
+        refused = RefusedChanges(context, versions, signals.processor)
         lifecycle = TableLifecycle(
-            context, coordinator, topics, restored.schema_changes, versions=versions, new_tables=new_tables
+            context, coordinator, restored.schema_changes, versions=versions, new_tables=new_tables, refused=refused
         )
         metadata = self._auxiliary.transaction_metadata(context.transaction)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
-        reader.register_refused(RefusedChanges(context, versions, signals.processor))
+        reader.register_refused(refused)
         stored = restored.state.prepared.values()
         reader.register_prepared(PreparedTransactions(context.transaction, stored, settings=fingerprint(config)))
         signal_table = signals.table()

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import structlog
+
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import PrerequisiteError, TableAccessError
 from tailrace.producer.model.protocols import Offset, SnapshotSession, Source
@@ -14,6 +16,8 @@ from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.topic_names import TopicNames, TopicOwners
 from tailrace.runtime.errors import SchemaError
+
+log = structlog.get_logger(__name__)
 
 DescribeAll = Callable[[Sequence[TableId]], Iterator[tuple[TableId, CatalogTable | SchemaError]]]
 """Reads the definitions of the tables that exist."""
@@ -28,8 +32,6 @@ class TableValidation(NamedTuple):
     notes: list[str]
     faults: Mapping[TableId, list[str]]
     """The problems that concern one table alone."""
-    misconfigured: Collection[TableId]
-    """Tables with faults that are those of the configuration, whatever the table is."""
     unreadable: Mapping[TableId, TableAccessError]
     """Tables that the account may not read."""
 
@@ -70,7 +72,6 @@ def validate_tables(
     notes: list[str] = []
     every: list[tuple[TableId, Column]] = []
     present: list[TableId] = []
-    misconfigured: set[TableId] = set()
     unreadable: dict[TableId, TableAccessError] = {}
     for table, found in read(captured):
         present.append(table)
@@ -89,9 +90,7 @@ def validate_tables(
             if isinstance(error, TableAccessError):
                 unreadable[table] = error
             continue
-        if found_problems := rules.problems(table, columns, key):
-            misconfigured.add(table)
-            faults[table] += found_problems
+        faults[table] += rules.problems(table, columns, key)
         changed = rules.transformed_keys(table, columns, key)
         if changed:
             notes.append(
@@ -104,7 +103,7 @@ def validate_tables(
     notes += [f"no captured column matches {setting}" for setting in unmatched]
     problems += [fault for table in captured for fault in faults[table]]
     faulty = {table: found for table, found in faults.items() if found}
-    return TableValidation(present, problems, notes, faulty, misconfigured, unreadable)
+    return TableValidation(present, problems, notes, faulty, unreadable)
 
 
 def faults_of_new_tables(
@@ -112,9 +111,10 @@ def faults_of_new_tables(
 ) -> dict[TableId, str]:
     """Return why tables cannot be captured that are not yet; ``known`` are the others.
 
-    Such a table must not stop the capture of the others. No more must a known one whose definition is at fault: the
-    stream decides, when it comes to the first change that it cannot write. One that cannot be read is in error. Raises
-    PrerequisiteError if any other problem was found, or if every fault shall stop the producer.
+    Invariant: what the stream survives is no reason to refuse a start. So neither such a table stops the capture of the
+    others, nor a known one whose definition is at fault, also under a rule for its columns: the stream decides, when it
+    comes to the first change that it cannot write. One that cannot be read is in error. Raises PrerequisiteError if any
+    other problem was found, or if every fault shall stop the producer.
     """
     known_first = sorted(captured, key=lambda table: (str(table) not in known, table))
     shared = TopicOwners(TopicNames(config.topics)).own_all(known_first)
@@ -125,6 +125,12 @@ def faults_of_new_tables(
             continue
         if str(table) not in known:
             found[table] = "; ".join(faults)
-        elif table in shared or table in validation.misconfigured or config.values.processing_failures == "fail":
+        elif table in shared or config.values.processing_failures == "fail":
             raise PrerequisiteError(validation.problems)
+        elif table not in validation.unreadable:
+            log.warning(
+                "a captured table cannot be captured as it is defined: its next change puts it in error",
+                table=str(table),
+                error="; ".join(faults),
+            )
     return found

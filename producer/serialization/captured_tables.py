@@ -188,17 +188,20 @@ class CapturedTables:
                 self.remember_stand_in_key(found, at)
 
     def added_column(self, table: TableId, action: ColumnAction) -> ColumnChange | None:
-        """Return the change of ADD COLUMN with the value of the rows that exist; None if records lack the column."""
+        """Return the change of ADD COLUMN with the value of the rows that exist; None if records lack the column.
+
+        The catalog may have a later definition than the log, or one that cannot be captured: the next change decides.
+        """
         name = self.field_name(action.column)
         try:
             found = self.read_catalog(table)
+            columns = found.table.columns
+            projection = self._transforms.project(table, columns, found.table.key)
         except SchemaError:
             return ColumnChange(AlterationKind.ADD, name)
-        columns = found.table.columns
         column = next((each for each in columns if each.name.lower() == action.column.lower()), None)
         if column is None:
             return ColumnChange(AlterationKind.ADD, name)
-        projection = self._transforms.project(table, columns, found.table.key)
         if projection is not None and column.name in projection.dropped:
             return None
         transformed = projection is not None and column.name in projection.transforms

@@ -11,12 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from tailrace.producer.errors import (
-    RecordRefusedError,
-    RecordTooLargeError,
-    SourceUnavailableError,
-    as_definition,
-)
+from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import (
     ChangeRefused,
     Event,
@@ -303,19 +298,17 @@ class BinlogReader:
     def _change_version(self, event: RowsEvent) -> StreamedVersion | None:
         """Return the version of an event; None: it is skipped, because its table waits or is in error."""
         try:
-            return self._versions.change(event)
-        except (SchemaError, RecordTooLargeError) as error:
-            if isinstance(error, RecordRefusedError) or self._refused is None:
-                raise
-            error.add_context(**self._location(event))
-            self._refused.fail_table(as_definition(error), event.table.id)
-            return None
+            if self._refused is None:
+                return self._versions.change(event)
+            with self._refused.confined_to(event.table.id, event):
+                return self._versions.change(event)
         except IncrementalKeyChangedError as error:
             # The event is not done: after the restart it is read again, and its table only streams.
             self._coordinator.cancel_incremental(event.table.id)
             raise SourceUnavailableError(
                 "an incremental snapshot was cancelled: the key of its table changed", table=str(event.table.id)
             ) from error
+        return None
 
     def _emit(self, event: RowsEvent, version: StreamedVersion) -> int:
         """Write all changes of an event; return the number of its rows."""

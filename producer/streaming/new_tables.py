@@ -104,8 +104,20 @@ class NewTables:
 
     def _begin_empty(self, table: TableId, at: Offset) -> None:
         """A table is certainly new and empty: a start before its first change does not know that any more."""
-        self._topics.ensure_tables([table])
-        former_tables.enter(self._context, table, at)
+        if self.ensure_topic(table):
+            former_tables.enter(self._context, table, at)
+
+    def ensure_topic(self, table: TableId) -> bool:
+        """Create the topic of a table if it is missing; False: Kafka refuses it, and the new table is in error."""
+        try:
+            self._topics.ensure_tables([table])
+        except KafkaRequestError as error:
+            tracked = self._registry.tables.get(table)
+            if tracked is not None and tracked.mode is not TableMode.ERROR:
+                raise  # it had its topic, without which no start is possible
+            self._reject(table, error)
+            return False
+        return True
 
     def is_empty(self, table: TableId | None) -> bool:
         """Whether the stream has read the CREATE of a table, and no change of it since."""

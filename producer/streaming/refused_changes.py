@@ -17,7 +17,8 @@ stops the producer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NoReturn
 
 import structlog
@@ -28,6 +29,7 @@ from tailrace.producer.errors import (
     RecordTooLargeError,
     TableDefinitionError,
     TableFailedError,
+    as_definition,
 )
 from tailrace.producer.model.binlog_events import ChangeRefused, Event, QueryEvent, RowsEvent, TransactionBegin
 from tailrace.producer.model.ddl import Change, DdlEffect
@@ -148,6 +150,22 @@ class RefusedChanges:
             if meant and effect.change is not Change.DATABASE:
                 self.refuse(_unknown_name(event, names), meant)
         return known
+
+    @contextmanager
+    def confined_to(self, table: TableId, event: Event) -> Iterator[None]:
+        """Put a table in error where what an event needs of it alone fails: its definition, schema, a record's size.
+
+        Invariant: the stream compiles and writes what belongs to one table in here, for rows and statements, so that no
+        table stops the others. Other errors of Kafka are not caught: they may be those of a commit, which must not be
+        passed over.
+        """
+        try:
+            yield
+        except (SchemaError, RecordTooLargeError) as error:
+            if isinstance(error, RecordRefusedError):
+                raise
+            error.add_context(**location(event, self._context.transaction.offset.transaction))
+            self.fail_table(as_definition(error), table)
 
     def fail_table(self, error: TailraceError, table: TableId) -> None:
         """Put a captured table in error. Raises ``error`` if it shall stop the producer.

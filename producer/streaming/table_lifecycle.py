@@ -33,10 +33,10 @@ from tailrace.producer.streaming.alterations import Alterations
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.new_tables import Arrival, NewTables
 from tailrace.producer.streaming.online_schema_change import OnlineSwaps
+from tailrace.producer.streaming.refused_changes import RefusedChanges
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.table_versions import TableVersions
-from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.runtime.errors import Retryable, TailraceError
 from tailrace.schemas.rowkind import Op
@@ -69,37 +69,40 @@ class TableLifecycle:
         self,
         context: StreamContext,
         coordinator: SnapshotCoordinator,
-        topics: CaptureTopics,
         schema_changes: SchemaChangeTopic | None,
         *,
         versions: TableVersions,
         new_tables: NewTables,
+        refused: RefusedChanges,
     ) -> None:
         self._alterations = Alterations(context, versions, new_tables)
         self._context = context
         self._registry = context.registry
         self._coordinator = coordinator
-        self._topics = topics
         self._schema_changes = schema_changes
         self._versions = versions
         self._new_tables = new_tables
+        self._refused = refused
         self._swaps = OnlineSwaps(new_tables.lacks_rows)
 
     def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
         """Apply the effects of a statement and write its records; return tables that need a new session."""
+        confined_to = self._refused.confined_to
         arrivals: dict[TableId, Arrival] = {}
         for alteration, former in self._swaps.on_statement(event, effects):
             arrivals[former] = Arrival(read=False)  # it is about to be dropped
-            read = self._alterations.on_copied(event, alteration)
-            arrivals[alteration.table] = Arrival(read=read, same=not read)
+            with confined_to(alteration.table, event):
+                read = self._alterations.on_copied(event, alteration)
+                arrivals[alteration.table] = Arrival(read=read, same=not read)
         for effect in effects:  # after the swaps: a RENAME makes the columns unknown that a copy is compared with
-            self._versions.on_statement(event, effect)
-            self._alterations.on_statement(event, effect)
-        restarting = [
-            effect.table
-            for effect in effects
-            if self._apply_to_tables(event, effect, arrivals.get(effect.table, Arrival()))
-        ]
+            with confined_to(effect.table, event):
+                self._versions.on_statement(event, effect)
+                self._alterations.on_statement(event, effect)
+        restarting = []
+        for effect in effects:
+            with confined_to(effect.table, event):
+                if self._apply_to_tables(event, effect, arrivals.get(effect.table, Arrival())):
+                    restarting.append(effect.table)
         if self._schema_changes is not None:
             self._schema_changes.write_statement(event, effects)
         if not effects and _GRANT.match(event.sql):
@@ -236,7 +239,8 @@ class TableLifecycle:
                 statement=event.sql[:200],
             )
             return
-        self._topics.ensure_tables([table])
+        if not self._new_tables.ensure_topic(table):
+            return
         epoch = context.transaction.offset.epoch
         headers: Headers = [event_header(epoch, 0), *self._versions.statement_headers(table, event)]
         context.transaction.send(context.tables.topic(table), None, value, headers)

@@ -99,14 +99,14 @@ def _in_error(capture: CaptureThread) -> set[str]:
 def test_faults_in_the_stream(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """A value, a record that the client or the broker refuses, a lost key, a partial row; also after a restart."""
+    """A value, a record that client or broker refuse, a lost key, a partial row, a mask; also after a restart."""
     tables = Tables(kafka_broker, prefix, database)
     columns = {"dated": "DATE", "large": "LONGBLOB", "refused": "LONGBLOB", "parts": "JSON"}
-    for name in ("well", "dated", "large", "refused", "keyless", "parts", "commented", "stated"):
+    for name in ("well", "dated", "large", "refused", "keyless", "parts", "commented", "stated", "masked"):
         tables.create(name, columns.get(name, "INT"))
-    limits = {"topic.creation.default.max.message.bytes": 500_000}
-    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SIGNALS, **limits})
-    faulty = {"dated", "large", "refused", "keyless", "parts", "stated"}
+    changes = {"topic.creation.default.max.message.bytes": 500_000, "column.mask.with.3.chars": r".*\.masked\.secret"}
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SIGNALS, **changes})
+    faulty = {"dated", "large", "refused", "keyless", "parts", "stated", "masked"}
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         with database.connect() as session, session.cursor() as cursor:
@@ -119,6 +119,8 @@ def test_faults_in_the_stream(
             cursor.execute("UPDATE well SET v = 100 WHERE id = 3")
             cursor.execute("ALTER TABLE keyless DROP PRIMARY KEY")
             cursor.execute("UPDATE keyless SET v = 100 WHERE id = 1")
+            cursor.execute("ALTER TABLE masked ADD secret INT")
+            cursor.execute("UPDATE masked SET v = 100 WHERE id = 1")
             cursor.execute("""UPDATE parts SET c = '{"a": "a longer text", "b": "another longer text"}'""")
             cursor.execute("SET binlog_row_value_options = PARTIAL_JSON")
             cursor.execute("UPDATE parts SET c = JSON_SET(c, '$.a', 'b'), v = 100 WHERE id = 1")
@@ -149,6 +151,7 @@ def test_faults_in_the_stream(
         for name in tables.names:
             database.execute(f"UPDATE {name} SET c = NULL, v = v + 1000")
         database.execute("ALTER TABLE keyless ADD PRIMARY KEY (id)")
+        database.execute("ALTER TABLE masked DROP secret")
         database.execute("ALTER TABLE dated COMMENT 'corrected'")
         tables.request("large", "refused", "parts", "stated")
         for name in tables.names:

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from tailrace.producer.config import load
+from tailrace.producer.errors import TableFailedError
 from tailrace.producer.kafka.state_store import table_key
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion, TransactionBegin
 from tailrace.producer.model.ddl import Change
@@ -22,6 +23,7 @@ from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
+from tailrace.producer.streaming.refused_changes import RefusedChanges
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
@@ -41,6 +43,7 @@ BASE = {
 }
 COLUMNS = (Column("id", "int", nullable=False), Column("v", "int"))
 T, U = TableId("db", "t"), TableId("db", "u")
+EVENT = QueryEvent(f"{SERVER}:9", "db", "", FILE, 1, 2, 3, 1, None)
 
 
 class Stream:
@@ -56,9 +59,16 @@ class Stream:
         )
         self.with_topic: set[TableId] = set()
         self.topics_refused = False
+        self.columns: tuple[Column, ...] = COLUMNS
         config = load(None, {}, {**BASE, **changes})
         settings = StreamSettings(
-            "p", config.filters.tables, [], frozenset({"t"}), tombstones=True, include_query=False, max_waiting_splits=8
+            "p",
+            config.filters.tables,
+            [],
+            config.values.skipped_operations,
+            tombstones=True,
+            include_query=False,
+            max_waiting_splits=8,
         )
         self.transaction = stream_transaction(self.producer, self.registry)
         tables = CapturedTables(config, self._describe)
@@ -71,8 +81,9 @@ class Stream:
         new_tables = NewTables(context, topics, self.listener, NO_SOURCE, reads=lambda table: table.table != "unread")
         self.versions = TableVersions(context, new_tables)
         self.coordinator = SnapshotCoordinator(context, self.versions, self.listener)
+        self.refused = RefusedChanges(context, self.versions, self.listener)
         self.lifecycle = TableLifecycle(
-            context, self.coordinator, topics, None, versions=self.versions, new_tables=new_tables
+            context, self.coordinator, None, versions=self.versions, new_tables=new_tables, refused=self.refused
         )
         self.transaction.offset.begin(TransactionBegin(f"{SERVER}:5", FILE, 100, 180, 7, 0, 1, 1))
 
@@ -80,7 +91,7 @@ class Stream:
         if table not in self.catalog:
             raise SchemaError(f"table {table} does not exist")
         key = self.catalog[table]
-        return CatalogTable(Table(table, COLUMNS, key), key, (), frozenset(), {})
+        return CatalogTable(Table(table, self.columns, key), key, (), frozenset(), {})
 
     def _ensure_topics(self, tables: list[TableId]) -> None:
         if self.topics_refused:
@@ -89,7 +100,7 @@ class Stream:
 
     def ddl(self, sql: str) -> None:
         """Let the stream read a statement."""
-        self.lifecycle.apply(QueryEvent(f"{SERVER}:9", "db", sql, FILE, 1, 2, 3, 1, None), ddl_effects(sql, "db"))
+        self.lifecycle.apply(EVENT._replace(sql=sql), ddl_effects(sql, "db"))
 
     def insert(self, table: TableId, *key: str, definition: TableVersion | None = None) -> bool:
         """Let the stream read a rows event; return whether it is written."""
@@ -359,6 +370,67 @@ def test_created_table_is_read_if_its_first_changes_were_skipped(
     assert stream.insert(T, definition=definition)
     assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [T])
     assert stream.reported_as_created == 1
+
+
+SECRET = Column("secret", "int")
+TRUNCATED = {"skipped.operations": "none", "key.converter.schemas.enable": "true"}
+TRUNCATED |= {"value.converter.schemas.enable": "true"}
+
+
+def test_statement_that_makes_a_table_impossible_to_capture_stops_no_other() -> None:
+    """A column that a mask cannot be applied to: what was written before it stays written, its first change is not."""
+    stream = Stream(**{"column.mask.with.3.chars": r"db\.t\.secret"})
+    stream.catalog[T] = ("id",)
+    stream.registry.track(T, TableMode.STREAMING)
+    assert stream.insert(T, "id")
+    stream.columns = (*COLUMNS, SECRET)
+    stream.ddl("ALTER TABLE t ADD secret INT")
+    assert stream.mode(T) is TableMode.STREAMING
+    with stream.refused.confined_to(T, EVENT):
+        stream.insert(T, definition=TableVersion(T, stream.columns, ("id",), b"2"))
+    assert stream.mode(T) is TableMode.ERROR
+    assert stream.insert(U, "id")
+
+    stream.columns = COLUMNS
+    stream.ddl("ALTER TABLE t DROP secret")
+    assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [U, T])
+    assert stream.reported_as_created == len(stream.requested)
+
+
+def test_truncate_of_a_table_that_has_lost_its_key_stops_no_other() -> None:
+    """The record needs a schema, and with it a key. A table that is read ends the session, as with a change."""
+    stream = Stream(**TRUNCATED)
+    stream.catalog[T] = ()
+    stream.registry.track(T, TableMode.STREAMING)
+    stream.ddl("TRUNCATE TABLE t")
+    assert stream.mode(T) is TableMode.ERROR
+    status = stream.status.snapshot()["tables"]["db.t"]
+    assert "neither a primary key" in status["error"]
+    assert status["failed_at"]["file"] == FILE
+    stream.ddl("TRUNCATE TABLE t")
+    stream.ddl("CREATE TABLE u (id INT)")
+    stream.ddl("TRUNCATE TABLE u")
+    assert stream.insert(TableId("db", "v"), "id")
+
+    stream = Stream(**TRUNCATED)
+    stream.catalog[T] = ()
+    stream.registry.track(T, TableMode.STREAMING)
+    stream.registry.start_incremental(T)
+    with pytest.raises(TableFailedError):
+        stream.ddl("TRUNCATE TABLE t")
+
+
+@pytest.mark.parametrize("sql", ["CREATE TABLE t (id INT PRIMARY KEY, v INT)", "TRUNCATE TABLE t"])
+def test_new_table_whose_topic_kafka_refuses_stops_no_other(sql: str) -> None:
+    stream = Stream(**{"skipped.operations": "none"})
+    stream.topics_refused = True
+    stream.registry.former.add(str(T))
+    stream.ddl(sql)
+    assert (stream.mode(T), stream.with_topic) == (TableMode.ERROR, set())
+
+    stream.topics_refused = False
+    assert stream.insert(T, "id")
+    assert (stream.mode(T), stream.requested, stream.reported_as_created) == (TableMode.STREAMING, [T], 1)
 
 
 def test_table_in_error_checks_the_catalog_once_in_a_while() -> None:

@@ -34,6 +34,7 @@ from tailrace.producer.snapshot.table_planner import PlanInput
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
+from tailrace.producer.streaming.refused_changes import RefusedChanges
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
@@ -83,8 +84,9 @@ class Stream:
         )
         self.coordinator = SnapshotCoordinator(context, versions, self.listener)
         self.new_tables = NewTables(context, topics, self.listener, NO_SOURCE, reads=lambda _table: True)
+        refused = RefusedChanges(context, versions, self.listener)
         self.lifecycle = TableLifecycle(
-            context, self.coordinator, topics, None, versions=versions, new_tables=self.new_tables
+            context, self.coordinator, None, versions=versions, new_tables=self.new_tables, refused=refused
         )
 
     def ddl(self, change: Change) -> list[TableId]:
