@@ -1,4 +1,4 @@
-"""Generates the tables of docs/compatibility.md from the variants and the named exceptions."""
+"""Generates the table of docs/compatibility.md from the named exceptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 from tests.debezium_parity.about import KAFKA_CONNECT, MYSQL
 from tests.debezium_parity.artifacts import debezium_version
 from tests.debezium_parity.exceptions import EXCEPTIONS
-from tests.debezium_parity.variants import VARIANTS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "compatibility.md"
 _BEGIN: Final = "<!-- generated: {} -->"
@@ -17,16 +16,10 @@ _END: Final = "<!-- end -->"
 
 def sections() -> dict[str, str]:
     """Return the generated parts of the page by name."""
-    modes = ["| variant | key / value | properties of both connectors |", "| --- | --- | --- |"]
-    for variant in VARIANTS:
-        options = [f"`{name}={value}`".replace("|", "\\|") for name, value in variant.options.items()]
-        given = "<br>".join(options) or "defaults"
-        modes.append(f"| {variant.name} | {variant.converters} | {given} |")
     named = ["| name | reason |", "| --- | --- |", *(f"| {each.name} | {each.reason} |" for each in EXCEPTIONS)]
     version = f"Debezium {debezium_version()}, Kafka Connect {KAFKA_CONNECT}, MySQL {MYSQL}."
     return {
         "version": version,
-        "modes": "\n".join(modes),
         "exceptions": "\n".join(named),
     }
 
