@@ -3,6 +3,8 @@
 One setting decides, ``event.processing.failure.handling.mode``. A fault that belongs to one captured table puts that
 table in error and leaves the others alone (``table``, the default). Nothing is lost by that: the table is read again
 from its beginning before it is streamed again (``new_tables.py``). What is missing is the history in between.
+Where snapshot readers may be active on the table, or the Kafka transaction cannot be committed any more, the session
+ends, and the next one begins with the table in error.
 
 A change whose tables are not all known stops the producer, since no reading would bring back what it did to the others:
 a statement logged as text may change further tables by triggers, views and functions, and an XA transaction that was
