@@ -280,7 +280,9 @@ class IncrementalSnapshot(SnapshotPolicy):
             planner.check_condition(table, condition)
         barrier = self._call(lambda: self._prepare(table, whole=not condition))
         if barrier is None:
-            reason = "a table in error is read as a whole, without a condition" if condition else "the log has its end"
+            reason = (
+                "a table in error is read as a whole, without a condition" if condition else "it ended or is in error"
+            )
             self._cancel(table, reason)
             return None
         planner.low_watermark(barrier)

@@ -277,10 +277,20 @@ class NewTables:
         self._context.transaction.store(table_key(table), TableState(TableMode.ERROR, fault=fault).to_json())
         self._context.status.table_failed(table, fault.reason, fault.at)
 
-    def take_up(self, table: TableId) -> None:
-        """Capture a table in error, because its rows are about to be read."""
-        if self._registry.tables[table].mode is TableMode.ERROR:
+    def take_up(self, table: TableId) -> bool:
+        """Capture a table in error, because its rows are about to be read; False: it stays in error."""
+        tracked = self._registry.tables[table]
+        if tracked.mode is TableMode.ERROR and self.ensure_topic(table):
             self._capture(table, self._context.transaction.offset.position, _ARRIVAL)
+        return tracked.mode is not TableMode.ERROR
+
+    def track(self, table: TableId) -> None:
+        """Capture a table of the binlog unless it is, or put it in error."""
+        try:
+            if table not in self._registry.tables and self.ensure_topic(table):
+                self.capture(table)
+        except SchemaError as error:
+            self._reject(table, error)
 
     def retry(self) -> None:
         """Try the captured tables whose error was a definition that has changed, or under another configuration."""

@@ -240,14 +240,13 @@ class TableVersions:
         self._new_tables.fail(table, fault)
         self.forget(table)
 
-    def take_up(self, table: TableId) -> None:
+    def take_up(self, table: TableId) -> bool:
         """See ``NewTables``."""
-        self._new_tables.take_up(table)
+        return self._new_tables.take_up(table)
 
-    def track(self, table: TableId) -> TrackedTable:
-        """Return a captured table of the binlog as the registry tracks it."""
-        tracked = self._context.registry.tables.get(table)
-        return tracked if tracked is not None else self._new_tables.capture(table)
+    def track(self, table: TableId) -> None:
+        """See ``NewTables``."""
+        self._new_tables.track(table)
 
     def _add(self, event: RowsEvent) -> StreamedVersion | None:
         context, definition = self._context, event.table

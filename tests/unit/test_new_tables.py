@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from tailrace.producer.config import load
-from tailrace.producer.errors import TableFailedError
+from tailrace.producer.errors import BinlogError, TableFailedError
 from tailrace.producer.kafka.state_store import table_key
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion, TransactionBegin
 from tailrace.producer.model.ddl import Change
@@ -431,6 +431,19 @@ def test_new_table_whose_topic_kafka_refuses_stops_no_other(sql: str) -> None:
     stream.topics_refused = False
     assert stream.insert(T, "id")
     assert (stream.mode(T), stream.requested, stream.reported_as_created) == (TableMode.STREAMING, [T], 1)
+
+
+def test_table_whose_topic_kafka_refuses_stops_no_other_where_it_is_read_or_refused() -> None:
+    """A signal to read it, and a change of it in a form that cannot be written."""
+    stream = Stream()
+    stream.topics_refused = True
+    stream.catalog[T] = ("id",)
+    stream.refused.refuse(BinlogError("rows without columns"), [T])
+    assert (stream.mode(T), stream.coordinator.prepare_incremental(T, whole=True)) == (TableMode.ERROR, None)
+
+    stream.topics_refused = False
+    assert stream.coordinator.prepare_incremental(T, whole=True) is not None
+    assert stream.mode(T) is TableMode.STREAMING
 
 
 def test_table_in_error_checks_the_catalog_once_in_a_while() -> None:
