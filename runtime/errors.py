@@ -26,7 +26,8 @@ class Retryable:
 class TailraceError(Exception):
     """Base of all errors that a user can see.
 
-    ``hint`` says what to do and begins with a verb. ``context`` has the values seen, never a secret.
+    ``hint`` says what to do and begins with a verb. ``context`` has the values seen, never a secret. Values of rows,
+    and statements with them, are in ``context`` alone: logs have it, while states and the status keep the message.
     """
 
     def __init__(self, message: str, *, hint: str = "", **context: object) -> None:

@@ -48,7 +48,7 @@ class TableFault:
     """Why a captured table is in error. What its topic has is not what the source has until it is read again."""
 
     reason: str
-    """Without values of rows."""
+    """The message of an error alone: it is in the state and in the status, and must not quote rows."""
     at: Mapping[str, Any]
     """Where the first change is that was not written: file and position, GTID or split."""
     defined: bool = False

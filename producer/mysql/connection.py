@@ -256,7 +256,7 @@ def translate_error(error: pymysql.MySQLError, server: str, user: str, sql: str 
     if code in _GONE or isinstance(error, pymysql.InterfaceError) or code == -1:
         return SourceUnavailableError("the source cannot be reached, or the connection was lost", hint=_REACH, **facts)
     failure = _OF_TABLES.get(code, SourceError)
-    return failure("the source returned an error", hint=_HINTS.get(code, ""), **facts)
+    return failure(f"the source returned error {code}", hint=_HINTS.get(code, ""), **facts)
 
 
 _UNSAFE: Final = (

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import structlog
 
 from tailrace.producer.errors import (
-    ProducerFencedError,
+    RecordTooLargeError,
     SourceError,
     SourceUnavailableError,
+    SplitTooSlowError,
     StatementTooSlowError,
     TableAccessError,
     TableLockedError,
@@ -34,12 +35,13 @@ from tailrace.producer.snapshot.table_planner import TablePlanner
 from tailrace.producer.snapshot.table_queue import TableQueue
 from tailrace.producer.snapshot.workers import SplitFailed, SplitFinished, Workers
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
-from tailrace.runtime.errors import SchemaError
+from tailrace.runtime.errors import Retryable, SchemaError
 
 log = structlog.get_logger(__name__)
 
 MAX_MISSING_TABLE_RETRIES = 20
 """Retries when a reader does not find a table that exists: online schema change tools rename tables repeatedly."""
+_UNWRITABLE: Final = (SchemaError, RecordTooLargeError, SplitTooSlowError)
 
 
 @dataclass(slots=True)
@@ -172,16 +174,12 @@ class Enumerator:
 
     def _raise_failure(self, failed: SplitFailed) -> NoReturn:
         """Raise the error of a reader; one that could not start has no split."""
-        if failed.fenced:
-            raise ProducerFencedError(failed.message)
-        if failed.retryable:
-            raise SourceUnavailableError(failed.message)
-        task = self._tasks.get(failed.worker)
-        if task is None:
-            raise SourceError(failed.message)
-        if failed.fault is not None:
-            self._policy.raise_unwritable(task.split.table, failed.fault)
-        self._policy.raise_unreadable(task.split.table, SourceError(failed.message))
+        error, task = failed.error, self._tasks.get(failed.worker)
+        if task is None or isinstance(error, Retryable):
+            raise error
+        if isinstance(error, _UNWRITABLE):
+            self._policy.raise_unwritable(task.split.table, error)
+        self._policy.raise_unreadable(task.split.table, error)
 
     def close(self) -> None:
         """Close the sessions."""
@@ -221,7 +219,7 @@ class Enumerator:
             self._missing_retries += 1
             if self._missing_retries > MAX_MISSING_TABLE_RETRIES:
                 if exists:
-                    self._policy.raise_unreadable(split.table, SourceError(failed.message))
+                    self._policy.raise_unreadable(split.table, failed.error)
                 # The new table of that name is gone as well. The stream may hold a change of it, and so not reach its
                 # end: a session that begins without the table does.
                 raise SourceUnavailableError("a table was dropped, created and dropped again", table=split.table)

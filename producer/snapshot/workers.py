@@ -19,16 +19,15 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Any, Final, Protocol
 
 from tailrace.producer.errors import (
-    ProducerFencedError,
-    RecordTooLargeError,
-    SplitTooSlowError,
+    SourceError,
+    SourceUnavailableError,
     TableLockedError,
     TableMissingError,
 )
 from tailrace.producer.model.split import Split
 from tailrace.producer.snapshot.fork_server import ignore_interrupts, interrupts_blocked
 from tailrace.producer.snapshot.reader import SnapshotReader, SplitDone, SplitTask
-from tailrace.runtime.errors import Retryable, SchemaError, TailraceError
+from tailrace.runtime.errors import TailraceError
 
 _END_S: Final = 10.0
 """How long the end of a process may take that is killed, until its pipe is closed."""
@@ -44,22 +43,18 @@ class SplitFinished:
 
 @dataclass(frozen=True, slots=True)
 class SplitFailed:
-    """A worker failed; ``retryable``: a restart may help.
+    """A worker failed.
 
+    The error comes as it was raised, not as text: its context can quote rows, and only logs may have them.
     With ``missing``, ``locked`` or ``held`` the worker waits for its next split: the source has no such table right
     now, it is locked, or the stream was held for too long. Nothing of the split is in Kafka.
     """
 
     worker: int
-    message: str
-    retryable: bool
+    error: TailraceError
     missing: Split | None = None
     locked: Split | None = None
     held: Split | None = None
-    fenced: bool = False
-    """Another producer may have taken over."""
-    fault: TailraceError | None = None
-    """Belongs to the table of the split: others can be read."""
 
     @property
     def put_off(self) -> Split | None:
@@ -113,19 +108,22 @@ def serve(
             try:
                 result = reader.read(task, lambda: send(SplitCommitting(worker)))
             except TableMissingError as error:
-                send(SplitFailed(worker, str(error), retryable=False, missing=task.split))
+                send(SplitFailed(worker, _sendable(error), missing=task.split))
             except TableLockedError as error:
-                send(SplitFailed(worker, str(error), retryable=True, locked=task.split))
-            except (SchemaError, RecordTooLargeError, SplitTooSlowError) as error:
-                send(SplitFailed(worker, str(error), retryable=False, fault=error))
-                return
+                send(SplitFailed(worker, _sendable(error), locked=task.split))
             else:
                 send(SplitFinished(worker, result))
     except TailraceError as error:
-        fenced = isinstance(error, ProducerFencedError)
-        send(SplitFailed(worker, str(error), isinstance(error, Retryable), fenced=fenced))
+        send(SplitFailed(worker, _sendable(error)))
     except Exception as error:  # noqa: BLE001 - the enumerator must learn about every failure
-        send(SplitFailed(worker, f"{type(error).__name__}: {error}", retryable=False))
+        unexpected = SourceError(f"a snapshot reader failed: {type(error).__name__}", cause=str(error))
+        send(SplitFailed(worker, unexpected))
+
+
+def _sendable(error: TailraceError) -> TailraceError:
+    """Return an error that passes a pipe, whatever its context has."""
+    error.context = {name: str(value) for name, value in error.context.items()}
+    return error
 
 
 class ThreadWorkers:
@@ -228,7 +226,7 @@ class ProcessWorkers:
                 message: Message | SplitCommitting = self._pipes[worker].recv()
             except (EOFError, ConnectionError):
                 code = self._processes[worker].exit_code()
-                return SplitFailed(worker, f"snapshot reader {worker} ended with code {code}", retryable=True)
+                return SplitFailed(worker, SourceUnavailableError(f"snapshot reader {worker} ended with code {code}"))
             if isinstance(message, SplitCommitting):
                 self._committing.add(worker)
                 return None
@@ -257,11 +255,11 @@ class ProcessWorkers:
             self._pipes[worker], self._processes[worker] = self._new(worker)
             self._send(worker, self._arguments)
         self._forget(worker)
-        return last or SplitFailed(worker, "the stream was held for too long", retryable=True, held=split)
+        return last or SplitFailed(worker, SourceUnavailableError("the stream was held for too long"), held=split)
 
     def _last_message(self, worker: int) -> Message | None:
         """Return what a worker that is ended has sent last; None: it has not begun to commit."""
-        unknown = SplitFailed(worker, "a snapshot reader was ended while it committed a split", retryable=True)
+        unknown = SplitFailed(worker, SourceUnavailableError("a snapshot reader was ended while it committed a split"))
         found: Message | None = unknown if worker in self._committing else None
         while True:
             if not self._pipes[worker].poll(_END_S):  # it is closed when the process has ended

@@ -8,6 +8,7 @@ from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
+from tailrace.producer.errors import SourceError
 from tailrace.producer.snapshot.workers import OpenReader, SplitFailed, serve_pipe
 
 
@@ -15,7 +16,7 @@ def main(worker: int, pipe: Pipe) -> None:
     """Run in a worker process."""
 
     def open_reader(word: str) -> Any:
-        pipe.send(SplitFailed(worker, f"{word} {os.getpid()}", retryable=False))
+        pipe.send(SplitFailed(worker, SourceError(f"{word} {os.getpid()}")))
         if worker:
             threading.Event().wait()
 

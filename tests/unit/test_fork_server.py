@@ -20,6 +20,7 @@ from tests.unit.test_config_load import BASE
 _ROOT: Final = Path(__file__).parents[2]
 _BEGIN: Final = """
 import json, os, signal, threading
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.snapshot.fork_server import ForkServer, ForkServerLostError
 from tailrace.producer.snapshot.workers import ProcessWorkers, serve_pipe
 
@@ -96,7 +97,7 @@ def test_the_end_of_a_reader_is_reported_with_its_code() -> None:
 workers, (said,) = start(1)
 os.kill(said[1], signal.SIGKILL)
 failed = workers.next(60)
-print(json.dumps([failed.message, failed.retryable]))
+print(json.dumps([failed.error.message, isinstance(failed.error, SourceUnavailableError)]))
 workers.close()
 """)
 
@@ -124,7 +125,7 @@ workers.close()
 try:
     start(1)
 except ForkServerLostError as error:
-    print(json.dumps([failed.message, str(error)]))
+    print(json.dumps([failed.error.message, str(error)]))
 """)
 
     assert found == ["snapshot reader 0 ended with code None", "the process that starts snapshot readers has ended"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace.producer.snapshot.workers import ProcessWorkers, SplitCommitting, SplitFailed, SplitFinished
+from tailrace.runtime.errors import Retryable
 
 RESULT: Any = SimpleNamespace()
 FINISHED = SplitFinished(0, RESULT)
@@ -62,7 +63,8 @@ def test_last_message_decides(received: list[Any], sent: list[Any], held: Any, e
             assert found is expected or found == expected
         else:
             assert isinstance(found, SplitFailed)
-            assert (found.held, found.retryable) == (held, True)
+            assert found.held == held
+            assert isinstance(found.error, Retryable)
         [successor] = workers._processes
         assert isinstance(successor, Reader)
         assert successor.pipe.recv() == ("argument",)

@@ -11,15 +11,27 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
+from pymysql import OperationalError
+from structlog.testing import capture_logs
 
-from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.errors import SourceUnavailableError, TableFailedError
+from tailrace.producer.kafka.state_store import State
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.connection import translate_error
+from tailrace.producer.ops.status import Status
 from tailrace.producer.snapshot import workers
-from tailrace.producer.snapshot.workers import ProcessWorkers, SpawnedProcess, SplitFailed, serve_pipe
+from tailrace.producer.snapshot.enumerator import Enumerator
+from tailrace.producer.snapshot.policy import InitialSnapshot
+from tailrace.producer.snapshot.workers import ProcessWorkers, SpawnedProcess, SplitFailed, serve, serve_pipe
+from tailrace.producer.streaming.refused_changes import table_fault
+from tailrace.runtime.errors import SchemaError
 from tests.support.capture import eventually
 from tests.support.idle_worker import main
+from tests.support.stream import NO_SOURCE
 
 _ROOT: Final = Path(__file__).parents[2]
 _PRODUCER: Final = """
@@ -32,9 +44,10 @@ from tests.support.idle_worker import main
 workers = ProcessWorkers(2, {start})
 workers.begin("process")
 found = [workers.next(60) for _ in range(2)]
-print(json.dumps([(message.worker, *message.message.split()) for message in found]), flush=True)
+print(json.dumps([(message.worker, *message.error.message.split()) for message in found]), flush=True)
 {then}
 """
+_ROW: Final = "alice@example.org"
 _SPAWN: Final = "partial(SpawnedProcess, main)"
 _FORK: Final = "ForkServer(main).start"
 
@@ -94,7 +107,8 @@ def test_readers_that_import_are_not_interrupted() -> None:
     finally:
         workers.close()
 
-    assert found == SplitFailed(0, f"process {process.pid}", retryable=False)
+    assert isinstance(found, SplitFailed)
+    assert found.error.message == f"process {process.pid}"
 
 
 def test_readers_that_are_not_needed_end_when_they_are_closed() -> None:
@@ -114,3 +128,37 @@ def _runs(process: int) -> bool:
         return False
     # A container may have nobody who takes the result of a process that has ended.
     return "State:\tZ" not in Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        translate_error(OperationalError(3141, f"Invalid JSON text: {_ROW!r}"), "h:1", "", f"SELECT … > '{_ROW}'"),
+        SchemaError("text is not valid latin1", value=_ROW),
+        UnicodeDecodeError("utf-8", _ROW.encode(), 0, 1, f"not text: {_ROW}"),
+    ],
+    ids=["source", "row", "unexpected"],
+)
+def test_the_reason_of_a_table_whose_reader_fails_quotes_no_row(error: Exception) -> None:
+    """It is in the state topic and in the status; the log has all."""
+    table = TableId("db", "t")
+    task: Any = SimpleNamespace(split=SimpleNamespace(table=table, id="t:1"))
+    tasks = iter([task])
+    ours, theirs = multiprocessing.Pipe()
+
+    def read(*_: object) -> None:
+        raise error
+
+    serve(0, lambda: SimpleNamespace(read=read), lambda: next(tasks, None), theirs.send)  # type: ignore[arg-type, return-value]
+    coordinator: Any = SimpleNamespace(mailbox=SimpleNamespace(call=None), every_fault_stops=False, max_hold_s=1.0)
+    policy = InitialSnapshot(NO_SOURCE, coordinator)
+    enumerator = Enumerator(NO_SOURCE, coordinator, policy, [table], state=State(), status=Status())
+    enumerator._tasks[0] = task
+    with pytest.raises(TableFailedError) as caught:
+        enumerator._raise_failure(ours.recv())
+    with capture_logs() as logs:
+        fault = table_fault(table, caught.value.fault, "settings")
+
+    assert fault.reason
+    assert _ROW not in f"{fault}"
+    assert _ROW in str(logs)
