@@ -171,7 +171,7 @@ class SessionBuilder:
             signals.processor.request_incremental(table for table in captured if str(table) in known)
         reads = config.snapshot.should_snapshot
         new_tables = NewTables(context, topics, signals.processor, self._source, reads=lambda table: reads(str(table)))
-        new_tables.retry()
+        new_tables.restore(request.table for request in signals.processor.queue.requests if request.required)
         versions = TableVersions(context, new_tables)
         coordinator = SnapshotCoordinator(context, versions, signals.processor)
         refused = RefusedChanges(context, versions, signals.processor)

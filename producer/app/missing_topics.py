@@ -42,7 +42,7 @@ def deleted_tables(
             topics=", ".join(map(topic_of, deleted)),
         )
     hint = (
-        "its rows are read by an incremental snapshot; deletes before now are missing"
+        "readers are told that its earlier rows are gone, and its rows are read by an incremental snapshot"
         if handling == "snapshot"
         else "request an incremental snapshot of the table, or set tailrace.missing.topic.handling.mode=snapshot"
     )

@@ -64,7 +64,7 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
         log.warning(
             "the stored offset cannot be resumed: changes since then are lost, all tables are read again",
             reason=str(error),
-            hint="rows deleted in between stay in the topics",
+            hint="readers are told that the earlier rows of the tables are gone",
         )
         # The epoch grows, so that everything read from here on sorts after everything read before.
         return ResumePoint(StoredOffset(source.start_offset(epoch=stored.position.epoch + 1)), binlog_lost=True)

@@ -152,9 +152,8 @@ def fail_tables(
 ) -> None:
     """Put tables in error that ended the last session, and update ``state``; readers of it are fenced."""
     _remove_splits(transaction, state, topic_of, lambda table: table in failed)
+    _leave(transaction, state, failed)
     for table in failed:
-        state.former.add(str(table))
-        transaction.store(former_key(table), b"{}")
         state.tables[str(table)] = TableState(TableMode.ERROR, fault=failed[table])
         transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
     stored = IncrementalSnapshotQueue.from_state(state)
@@ -210,7 +209,10 @@ def find_former_tables(
 def request_full_resnapshot(
     transaction: StreamTransaction, state: State, *, captured: Iterable[TableId], topic_of: Callable[[TableId], str]
 ) -> None:
-    """Request an incremental snapshot of every captured table in the state, and update ``state``."""
+    """Request an incremental snapshot of every captured table in the state, and update ``state``.
+
+    What the topics have from before the gap may be gone: the tables leave (``former_tables.py``).
+    """
     for xid in state.prepared:
         # Its end may be in the binlog that is lost; if not, its XA PREPARE is searched for at its XA COMMIT.
         transaction.store(state_store.prepared_key(xid), None)
@@ -222,13 +224,19 @@ def request_full_resnapshot(
     for table in tables:
         state.tables[str(table)] = TableState(TableMode.STREAMING, fault=state.tables[str(table)].fault)
         transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
+    _leave(transaction, state, tables)
     stored = IncrementalSnapshotQueue.from_state(state)
     queue = stored.emptied().adding(SnapshotRequest(table, required=True) for table in tables)
     _store_queue(transaction, state, stored, queue)
 
 
 def request_snapshots(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:
-    """Request an incremental snapshot of more tables, and update ``state``."""
+    """Request an incremental snapshot of tables whose topics were deleted, and update ``state``.
+
+    Readers may have rows of such a topic which are deleted by now, so these tables leave too.
+    """
+    tables = list(tables)
+    _leave(transaction, state, tables)
     stored = IncrementalSnapshotQueue.from_state(state)
 
     def is_running(table: TableId) -> bool:
@@ -238,6 +246,12 @@ def request_snapshots(transaction: StreamTransaction, state: State, tables: Iter
     queue = stored.requiring(tables, is_running)
     if queue is not stored:
         _store_queue(transaction, state, stored, queue)
+
+
+def _leave(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:
+    for table in tables:
+        state.former.add(str(table))
+        transaction.store(former_key(table), b"{}")
 
 
 def _store_queue(

@@ -16,7 +16,7 @@ until it is read: if the reading ends early, the table is in error again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Final, NamedTuple
 
@@ -291,6 +291,17 @@ class NewTables:
                 self.capture(table)
         except SchemaError as error:
             self._reject(table, error)
+
+    def restore(self, required: Iterable[TableId]) -> None:
+        """Let tables enter that left when the reading of all their rows was requested, and try those in error again.
+
+        One whose initial snapshot is not planned enters with its plan, and one in error when it is taken up.
+        """
+        for table in required:
+            tracked = self._registry.tables.get(table)
+            if tracked is not None and tracked.mode not in {*_PLANNED_LATER, TableMode.ERROR}:
+                former_tables.enter(self._context, table, self._context.transaction.offset.position)
+        self.retry()
 
     def retry(self) -> None:
         """Try the captured tables whose error was a definition that has changed, or under another configuration."""

@@ -21,6 +21,7 @@ from tailrace.producer.mysql.ddl import ddl_effects
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
+from tailrace.producer.streaming.former_tables import former_key
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.refused_changes import RefusedChanges
@@ -79,6 +80,7 @@ class Stream:
             without_topic=lambda tables: [table for table in tables if table not in self.with_topic],
         )
         new_tables = NewTables(context, topics, self.listener, NO_SOURCE, reads=lambda table: table.table != "unread")
+        self.new_tables = new_tables
         self.versions = TableVersions(context, new_tables)
         self.coordinator = SnapshotCoordinator(context, self.versions, self.listener)
         self.refused = RefusedChanges(context, self.versions, self.listener)
@@ -550,6 +552,23 @@ def test_readers_keep_the_former_rows_of_a_table_whose_rows_do_not_follow(
     assert any(b'"CREATED"' in value and b"p.db.unread" in value for value in marks) == created
     assert str(UNREAD) not in stream.registry.former
     assert UNREAD not in stream.requested
+
+
+@pytest.mark.parametrize("mode", ["streaming", "waiting", "error"])
+def test_a_table_whose_changes_are_lost_is_another_one_once(mode: str) -> None:
+    """Before any change of it. One in error is not read yet, so that its rows stay."""
+    stream = Stream()
+    stream.catalog[T] = ("id",)
+    stream.registry.track(T, TableMode(mode))
+    stream.registry.former.add(str(T))
+
+    for _ in range(2):
+        stream.new_tables.restore([T, U])
+
+    assert stream.reported_as_created == (mode == "streaming")
+    assert (str(T) in stream.registry.former) == (mode != "streaming")
+    stream.new_tables.restore([U])
+    assert not [key for _, key, value in stream.producer.open if key == former_key(T) and value is not None]
 
 
 def test_creation_is_written_at_once_for_a_start_before_the_first_change() -> None:

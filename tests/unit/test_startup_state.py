@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import orjson
 
 from tailrace.producer.app.startup import (
     gone_tables,
     keep_streaming,
     request_full_resnapshot,
+    request_snapshots,
     write_startup_state,
 )
 from tailrace.producer.kafka.state_store import (
@@ -25,6 +28,7 @@ from tailrace.producer.kafka.state_store import (
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue
+from tailrace.producer.streaming.former_tables import former_key
 from tests.support.stream import START, FakeProducer, stream_transaction
 
 DOTTED, OTHER = TableId("my.shop", "orders"), TableId("db", "t")
@@ -84,6 +88,23 @@ def test_tables_of_a_lost_binlog_leave_with_their_ends() -> None:
     assert state.splits == {}
     assert {plan.mode for plan in state.tables.values()} == {TableMode.STREAMING}
     assert IncrementalSnapshotQueue.from_state(state).tables == (OTHER, DOTTED)
+
+
+def test_tables_whose_changes_are_lost_have_left() -> None:
+    """A row that was deleted in the gap would stay for ever. One that is not captured any more is not read."""
+    left, gone = (DOTTED, OTHER), TableId("db", "gone")
+    for request in (
+        partial(request_full_resnapshot, captured=left, topic_of=_topic),
+        partial(request_snapshots, tables=left),
+    ):
+        producer, state = FakeProducer(), _state()
+        state.tables[str(gone)] = TableState(TableMode.STREAMING)
+
+        request(stream_transaction(producer), state)
+
+        assert state.former == set(map(str, left))
+        assert {key for _, key, _ in producer.open if (key or b"").startswith(b"former/")} == set(map(former_key, left))
+        assert all(each.required for each in IncrementalSnapshotQueue.from_state(state).requests)
 
 
 def test_streamed_tables_that_are_gone_stream_up_to_their_drop() -> None:
