@@ -16,6 +16,7 @@ from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.protocols import Source
 from tailrace.producer.notifications.notification import NOTIFICATION_KEY, NOTIFICATION_VALUE
 from tailrace.producer.notifications.service import NotificationService
+from tailrace.producer.serialization.envelope.topic_names import signal_topic
 from tailrace.producer.serialization.record_converter import RecordConverter
 from tailrace.producer.signals.channels import AdvanceOffsets, Channel, Channels, FileChannel, KafkaChannel, Signals
 from tailrace.producer.signals.processor import SignalProcessor
@@ -25,11 +26,6 @@ from tailrace.producer.streaming.binlog_reader import SignalTable
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
-
-
-def signal_topic(config: ProducerConfig) -> str:
-    """Return the topic of the kafka channel."""
-    return config.signals.kafka_topic or f"{config.topics.prefix}-signal"
 
 
 def signal_settings(config: ProducerConfig) -> KafkaSettings:

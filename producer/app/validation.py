@@ -14,7 +14,7 @@ from tailrace.producer.model.protocols import Offset, SnapshotSession, Source
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
-from tailrace.producer.serialization.envelope.topic_names import TopicNames, TopicOwners
+from tailrace.producer.serialization.envelope.topic_names import TopicOwners
 from tailrace.runtime.errors import SchemaError
 
 log = structlog.get_logger(__name__)
@@ -67,7 +67,7 @@ def validate_tables(
     ``source_offset`` is what the source has executed; with it ``tables`` remember the keys that the binlog lacks.
     """
     rules, keys = ColumnTransforms(config.filters), config.filters.message_keys
-    problems = list(TopicOwners(TopicNames(config.topics)).own_all(sorted(captured)).values())
+    problems = list(TopicOwners(config).own_all(sorted(captured)).values())
     faults: defaultdict[TableId, list[str]] = defaultdict(list)
     notes: list[str] = []
     every: list[tuple[TableId, Column]] = []
@@ -117,7 +117,7 @@ def faults_of_new_tables(
     other problem was found, or if every fault shall stop the producer.
     """
     known_first = sorted(captured, key=lambda table: (str(table) not in known, table))
-    shared = TopicOwners(TopicNames(config.topics)).own_all(known_first)
+    shared = TopicOwners(config).own_all(known_first)
     found: dict[TableId, str] = {}
     for table in captured:
         faults = [*validation.faults.get(table, ()), *([shared[table]] if table in shared else ())]

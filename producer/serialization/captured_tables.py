@@ -96,7 +96,7 @@ class CapturedTables:
         self._read = read_catalog
         self._wait: Callable[[], None] = lambda: None
         self._names = TopicNames(config.topics)
-        self.topics = TopicOwners(self._names)
+        self.topics = TopicOwners(config)
         """The stream lets all captured tables own their topics before it reads; readers know only what they read."""
         self.failures = ConversionFailures()
         """The values that were replaced, of all versions."""

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from tailrace.producer.app.connection_settings import kafka_settings
-from tailrace.producer.app.signals import signal_consumer, signal_settings, signal_topic
+from tailrace.producer.app.signals import signal_consumer, signal_settings
 from tailrace.producer.config import ProducerConfig, load
 from tailrace.producer.kafka.state_store import State, TableState, decode
 from tailrace.producer.model.table import TableId
@@ -27,6 +27,7 @@ from tailrace.producer.notifications.notification import (
 )
 from tailrace.producer.serialization.avro_encoding import json_encoder
 from tailrace.producer.serialization.avro_schema import avro_schema
+from tailrace.producer.serialization.envelope.topic_names import signal_topic
 from tailrace.producer.signals.channels import AdvanceOffsets, FileChannel, Signals
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue, SnapshotRequest, apply_signal
 from tailrace.producer.signals.signal import (

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tailrace.producer.config import TopicsConfig
+from tailrace.producer.config import load
 from tailrace.producer.errors import SourceUnavailableError, TableFailedError
 from tailrace.producer.kafka.state_store import (
     SplitState,
@@ -27,7 +27,7 @@ from tailrace.producer.model.split import WHOLE, Range, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
-from tailrace.producer.serialization.envelope.topic_names import TopicNames, TopicOwners
+from tailrace.producer.serialization.envelope.topic_names import TopicOwners
 from tailrace.producer.snapshot.enumerator import Enumerator
 from tailrace.producer.snapshot.policy import InitialSnapshot
 from tailrace.producer.snapshot.table_planner import PlanInput
@@ -41,6 +41,7 @@ from tailrace.producer.streaming.table_lifecycle import TableLifecycle
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.watermark import Watermark, WatermarkKind, read_position
 from tests.support.stream import FILE, NO_SOURCE, SERVER, START, FakeListener, FakeProducer, stream_transaction
+from tests.unit.test_config_load import BASE
 
 TABLE = TableId("db", "t")
 PLAN = TableState(TableMode.SNAPSHOT, snapshot="s", greatest=[100], key=("id",))
@@ -63,7 +64,7 @@ class Stream:
             max_waiting_splits=256,
         )
         tables: Any = SimpleNamespace(
-            topics=TopicOwners(TopicNames(TopicsConfig(prefix="p"))),
+            topics=TopicOwners(load(None, {}, {**BASE, "topic.prefix": "p"})),
             topic=str,
             forget=lambda _table: None,
             read_catalog=lambda _table: None,

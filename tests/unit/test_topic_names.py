@@ -93,16 +93,25 @@ def test_strategies_that_are_refused(changes: dict[str, str], problem: str) -> N
 
 def test_topics_have_one_owner() -> None:
     """Two tables share one because of sanitizing, of a dot in a name, or with another topic of the producer."""
-    owners = TopicOwners(TopicNames(TopicsConfig(prefix="p", heartbeat_name="p.d.beat")))
+    channels = {
+        "notification.enabled.channels": "sink",
+        "notification.sink.topic.name": "p.d.told",
+        "signal.enabled.channels": "kafka",
+        "signal.kafka.topic": "p.d.asked",
+    }
+    owners = TopicOwners(load(None, {}, {**BASE, "topic.prefix": "p", "topic.heartbeat.name": "p.d.beat", **channels}))
+    own = ("beat", "told", "asked")
     tables = [TableId("d", "ä"), TableId("d", "ö"), TableId("d.x", "y"), TableId("d", "x.y"), TableId("d", "plain")]
 
-    faults = owners.own_all([*tables, TableId("tailrace", "state"), TableId("d", "beat")])
+    faults = owners.own_all([*tables, TableId("tailrace", "state"), *(TableId("d", name) for name in own)])
 
     assert [fault.split(":")[0] for fault in faults.values()] == [
         "the topic p.d._ would serve both d.ä and d.ö",
         "the topic p.d.x.y would serve both d.x.y and d.x.y",
         "the topic p.tailrace.state would serve both the topic of that name itself and tailrace.state",
         "the topic p.d.beat would serve both heartbeats and d.beat",
+        "the topic p.d.told would serve both notifications and d.told",
+        "the topic p.d.asked would serve both signals and d.asked",
     ]
     assert owners.own(TableId("d", "ä")) == ""
     owners.release(TableId("d", "ö"))

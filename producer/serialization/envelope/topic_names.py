@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from tailrace.producer.config import TopicsConfig
+from tailrace.producer.config import ProducerConfig, TopicsConfig
 from tailrace.producer.model.table import TableId
 from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
@@ -83,24 +83,32 @@ class TopicNames:
             (self._topics.heartbeat_prefix, self._topics.prefix)
         )
 
-    def reserved(self) -> dict[str, str]:
-        """Return the topics of the producer that belong to no table, with what is in them."""
-        prefix = self._topics.prefix
-        own = (state_topic(prefix), schemas_topic(prefix), watermarks_topic(prefix))
-        named = {
-            self.schema_changes: "schema changes",
-            self.transactions: "transactions",
-            self.heartbeats: "heartbeats",
-        }
-        return {**dict.fromkeys(own, "the topic of that name itself"), **named}
+
+def signal_topic(config: ProducerConfig) -> str:
+    """Return the topic of the signal channel kafka."""
+    return config.signals.kafka_topic or f"{config.topics.prefix}-signal"
+
+
+def reserved_topics(config: ProducerConfig) -> dict[str, str]:
+    """Return all topics that the producer writes or reads and that belong to no table, with what is in them."""
+    prefix, names, notifications = config.topics.prefix, TopicNames(config.topics), config.notifications
+    own = (state_topic(prefix), schemas_topic(prefix), watermarks_topic(prefix))
+    found = dict.fromkeys(own, "the topic of that name itself")
+    found |= {names.schema_changes: "schema changes", names.transactions: "transactions"}
+    found[names.heartbeats] = "heartbeats"
+    if "sink" in notifications.channels and notifications.topic is not None:
+        found[notifications.topic] = "notifications"
+    if "kafka" in config.signals.channels:
+        found[signal_topic(config)] = "signals"
+    return found
 
 
 class TopicOwners:
     """Who owns which topic. A table owns its topic from the start or its first sight until it is gone."""
 
-    def __init__(self, names: TopicNames) -> None:
-        self._names = names
-        self._owners: dict[str, TableId | str] = dict(names.reserved())
+    def __init__(self, config: ProducerConfig) -> None:
+        self._names = TopicNames(config.topics)
+        self._owners: dict[str, TableId | str] = dict(reserved_topics(config))
 
     def own(self, table: TableId) -> str:
         """Let a table own its topic; return why it cannot, empty if it does."""
