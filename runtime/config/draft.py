@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import SecretStr
 
@@ -14,6 +14,8 @@ from tailrace.runtime.config.files import Setting, Settings, read_file
 from tailrace.runtime.config.property import Property, Support
 from tailrace.runtime.config.property_table import PropertyTable
 from tailrace.runtime.config.value_types import InvalidValueError
+
+_REGISTRY: Final = "schema.registry.url"
 
 
 @dataclass(slots=True)
@@ -69,13 +71,28 @@ class Draft:
                 self._fill_in(entry)
 
     def warn_of_clear_text(self) -> None:
-        """Warn of every client of Kafka that gives its password to a connection that is not encrypted."""
+        """Warn of every client of Kafka or of a schema registry whose password goes over a connection in clear."""
         self.warnings += [
             f"{name}=SASL_PLAINTEXT: the connection to Kafka is not encrypted: records, and with sasl.mechanism=PLAIN "
             "the password, can be read on the way; set SASL_SSL"
             for name, setting in self.settings.items()
             if name.endswith("security.protocol") and setting.value.strip().upper() == "SASL_PLAINTEXT"
         ]
+        self.warnings += [
+            f"{name}: the connection to the schema registry is not encrypted: its user and password can be read on the "
+            "way; use a URL that begins with https://"
+            for name, setting in self.settings.items()
+            if name.endswith(_REGISTRY) and "http://" in setting.value and self._has_user(name.removesuffix(_REGISTRY))
+        ]
+
+    def _has_user(self, converter: str) -> bool:
+        """Return whether the requests to the registry of a converter have a user and a password."""
+        source = self.settings.get(f"{converter}basic.auth.credentials.source")
+        if source is not None and source.value.strip().lower() == "user_info":
+            names = (f"{converter}basic.auth.user.info", f"{converter}schema.registry.basic.auth.user.info")
+            if any(map(self.is_set, names)):
+                return True
+        return "@" in self.settings[f"{converter}{_REGISTRY}"].value
 
     def _rejection(self, entry: Property, name: str, setting: Setting) -> str:
         words = " or ".join(word or "(empty)" for word in entry.no_op_values)

@@ -123,6 +123,35 @@ def test_a_password_without_tls_is_warned_of(load: Load, port: str) -> None:
 
 
 @HALVES
+@pytest.mark.parametrize(
+    ("url", "source", "warned"),
+    [
+        ("http://me:hush@one:8081", "url", 1),
+        ("https://me:hush@one:8081,http://two:8081", "url", 1),
+        ("http://one:8081", "user_info", 1),
+        ("http://one:8081", "url", 0),
+        ("https://me:hush@one:8081", "user_info", 0),
+    ],
+)
+def test_a_password_for_a_registry_without_tls_is_warned_of(
+    load: Load, port: str, url: str, source: str, warned: int
+) -> None:
+    module, given = (producer, PRODUCER) if load is load_producer else (consumer, CONSUMER)
+    converter = "value.converter"
+    settings = {
+        converter: "io.confluent.connect.avro.AvroConverter",
+        f"{converter}.schema.registry.url": url,
+        f"{converter}.basic.auth.credentials.source": source,
+        f"{converter}.basic.auth.user.info": "me:hush",
+    }
+    loaded = module.load(None, {}, {**given, "topic.prefix": "a", port: "1", **settings})
+
+    found = [text for text in loaded.warnings if "the connection to the schema registry is not encrypted" in text]
+    assert len(found) == warned
+    assert "hush" not in str(loaded.warnings)
+
+
+@HALVES
 def test_all_problems_are_in_one_error(tmp_path: Path, load: Load, port: str) -> None:
     """An unreadable file, an unknown property, a wrong value, an unresolved placeholder; then a missing one."""
     with pytest.raises(ConfigError) as caught:
