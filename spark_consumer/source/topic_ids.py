@@ -9,15 +9,16 @@ import threading
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
+from tailrace.spark_consumer.java_errors import java_errors
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
 from tailrace.spark_consumer.source.topic_ends import listed_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MISSING: Final = "UnknownTopicOrPartitionException"
+_MISSING: Final = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
 _TIMEOUT_MS: Final = 15_000
 
 
@@ -96,4 +97,4 @@ class TopicIds:
 
 
 def _says_missing(described: Any) -> bool:
-    return isinstance(described, Py4JJavaError) and _MISSING in str(described.java_exception.toString())
+    return isinstance(described, Py4JError) and any(each.is_any(_MISSING) for each in java_errors(described))

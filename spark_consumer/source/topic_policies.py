@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
+from tailrace.spark_consumer.java_errors import java_errors
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _POLICY: Final = "cleanup.policy"
 _DENIED: Final = "denied"
+_NOT_AUTHORIZED: Final = "org.apache.kafka.common.errors.AuthorizationException"
 
 log = structlog.get_logger(__name__)
 
@@ -74,4 +76,4 @@ class TopicPolicies:
         try:
             return str(answer.get().get(_POLICY).value())
         except Py4JJavaError as error:
-            return _DENIED if "AuthorizationException" in str(error.java_exception.toString()) else None
+            return _DENIED if any(each.is_any(_NOT_AUTHORIZED) for each in java_errors(error)) else None

@@ -17,6 +17,8 @@ from tailrace.spark_consumer.errors import SinkError, as_tailrace_error, concern
 from tailrace.spark_consumer.java_errors import ends_executors, summary
 from tailrace.spark_consumer.sink.base import Sink, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
+from tailrace.spark_consumer.source.topic_ids import _says_missing
+from tailrace.spark_consumer.source.topic_policies import TopicPolicies
 from tailrace.spark_consumer.tables.reasons import bad_record, known_reason, unknown_reason
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
@@ -106,6 +108,28 @@ def test_classes_say_what_an_error_concerns(
     wrapped = failed(jvm, jvm.java.lang.RuntimeException("a batch failed", error.java_exception))
     assert (concerns_all_tables(wrapped), is_unreachable(wrapped)) == (all_tables, unreachable)
     assert ("refused" in summary(error)) is False
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "policy"),
+    [
+        ("UnknownTopicOrPartitionException", True, None),
+        ("TopicAuthorizationException", False, "denied"),
+        ("TimeoutException", False, None),
+    ],
+)
+def test_the_name_of_a_topic_says_nothing_of_it(
+    spark: SparkSession, name: str, missing: bool, policy: str | None
+) -> None:
+    """The admin client's errors quote it."""
+    quoted = "no answer for p.d.UnknownTopicOrPartitionException, p.d.AuthorizationException"
+    error = thrown(spark, f"{KAFKA}.{name}", quoted)
+    assert isinstance(error, Py4JJavaError)
+    jvm: Any = spark._jvm
+    failure = jvm.java.util.concurrent.ExecutionException(quoted, error.java_exception)
+
+    assert _says_missing(failed(jvm, failure)) == missing
+    assert TopicPolicies._policy(jvm.scala.util.Failure(failure)) == policy
 
 
 def test_the_error_of_a_query_says_who_did_not_answer(spark: SparkSession) -> None:
