@@ -216,9 +216,13 @@ def test_purged_transaction_puts_its_tables_in_error(
 
 @pytest.mark.long
 def test_a_file_that_cannot_be_read_may_have_the_xa_prepare(kafka_broker: KafkaBroker, prefix: str) -> None:
-    """Its transaction has no GTID: the rows are not taken for those of a transaction that changed nothing."""
-    with MySqlServer(settings={"gtid_mode": "OFF"}) as server:
+    """Its transaction has no GTID. The rows are not those of a former transaction of its xid, nor of an empty one."""
+    with MySqlServer() as server:
         run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
+        run(server, "XA START 'x'", "INSERT INTO d.t VALUES (4)", "XA END 'x'", "XA PREPARE 'x'")
+        for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"):
+            run(server, f"SET GLOBAL gtid_mode = {mode}")
+        run(server, "XA ROLLBACK 'x'", "INSERT INTO d.t VALUES (5)")
         run(server, "XA START 'x'", "INSERT INTO d.t VALUES (2)", "XA END 'x'", "XA PREPARE 'x'")
         for mode in ("OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"):
             run(server, f"SET GLOBAL gtid_mode = {mode}")

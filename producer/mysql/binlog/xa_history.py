@@ -17,7 +17,7 @@ import structlog
 from pymysql.connections import Connection
 from pymysqlreplication import BinLogStreamReader
 
-from tailrace.producer.errors import BinlogError, SourceUnavailableError
+from tailrace.producer.errors import BinlogError, ServerIdInUseError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import (
     ChangeRefused,
     Event,
@@ -151,7 +151,9 @@ class BinlogHistory:
 
         The files are searched backwards, and no change is written meanwhile, so no file is begun when as many bytes are
         searched as a search may take. None: the binlog has all transactions of the server, but not this one.
-        Raises TransactionPurgedError, or its subclass TransactionNotFoundError at the limit.
+        An xid can be used again, so the first XA PREPARE that is found is the last one only if all behind it was read.
+        Raises TransactionPurgedError, or its subclass TransactionNotFoundError at the limit, or at a file that cannot
+        be read.
         """
         known = self._found.pop(ended.xid, None)
         if known is not None:
@@ -170,7 +172,6 @@ class BinlogHistory:
             limit=self._max_search_bytes,
         )
         reported = time.monotonic()
-        unread = ""
         for left, file in reversed(list(enumerate(files))):
             if searched and searched >= self._max_search_bytes:
                 raise TransactionNotFoundError(
@@ -191,10 +192,12 @@ class BinlogHistory:
                             bytes=min(total, self._max_search_bytes),
                         )
                     yield events
+            except ServerIdInUseError:
+                raise  # it says nothing of the file
             except (BinlogError, SchemaError) as error:
-                # What precedes the capture must not stop it; what precedes the error in this file is known.
+                # Its rest may have the end of each XA PREPARE before it, and another one of the same xid.
                 log.warning("a binlog file before the capture cannot be read to its end", file=file, error=str(error))
-                unread = file
+                raise TransactionNotFoundError(f"{file} cannot be read to its end, and may have it") from error
             searched += sizes[file]
             found = opened.pop(ended.xid, None)
             self._found = {**opened, **self._found}
@@ -202,8 +205,6 @@ class BinlogHistory:
                 log.info("found the XA PREPARE of a transaction", xid=ended.xid, file=found.file, pos=found.pos)
                 # Whether it has rows of captured tables turns out when it is read.
                 return found._replace(captured=True)
-        if unread:
-            raise TransactionNotFoundError(f"{unread} cannot be read to its end, and may have it")
         if not purged:
             return None
         raise TransactionPurgedError("no binlog file of the server has its XA PREPARE")
