@@ -92,14 +92,13 @@ class TableBatch:
     truncated: sequence.Sequence | None = None
     """The sequence of a truncate event, or of the creation of the table. Rows that the target has with a smaller
     sequence are removed before the records are written. Images.CHANGELOG: set once. Images.UPSERT: the last one, in
-    every batch; older records, and the truncate events (op t), are among the records and must stay out."""
+    every batch, because only the target knows whether it was undone; older records, and the truncate events (op t), are
+    among the records and must stay out."""
     name: str = ""
     """Images.CHANGELOG: names the rows. An attempt to write them again after a failure has the same name, and no other
     write of the query to the table has it."""
     write: Write | None = None
     """Images.CHANGELOG: what the records have that are written."""
-    truncates: bool = False
-    """Images.UPSERT: whether ``truncated`` is new to the query, which may have read its event before."""
     loaded: bool = False
     """Images.UPSERT: whether the snapshot of the table is complete."""
     moved: bool = False

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.normalize.truncation import later
 from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, before_commit
 from tailrace.spark_consumer.sink.delta_driver_changes import ChangePlan, DriverChanges, Target
 from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
@@ -28,7 +27,6 @@ from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
 from tailrace.spark_consumer.sink.table_names import location
-from tailrace.spark_consumer.sink.table_properties import truncation
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import Result, retried
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges
@@ -155,7 +153,7 @@ class DeltaSink(TableSink[DeltaTable]):
             or not table.is_at_path
             or table.shard is not None
             or layout.takes_changelog
-            or _is_truncated_by(table, batch)
+            or self._is_truncated_by(table, batch)
             or InitialLoad.from_properties(table.properties) is not None
             or overlaps(ledger.merge, found)
         ):
@@ -184,12 +182,10 @@ class DeltaSink(TableSink[DeltaTable]):
 
         return retried(commit, table.name, is_conflict)
 
-
-def _is_truncated_by(table: DeltaTable, batch: DriverBatch) -> bool:
-    """Return whether a truncation is new to the table, or removes changes of the batch."""
-    stored = truncation(table.properties)
-    truncated = later(stored, batch.truncated)
-    return truncated != stored or (truncated is not None and batch.earliest < truncated)
+    def _is_truncated_by(self, table: DeltaTable, batch: DriverBatch) -> bool:
+        """Return whether a truncation is new to the table, or removes changes of the batch."""
+        done, truncated = self._truncations(table, batch)
+        return truncated != done or (truncated is not None and batch.earliest < truncated)
 
 
 SINK = SinkPlugin(

@@ -8,11 +8,13 @@ these offsets are skipped and all others are applied.
 Other commits (OPTIMIZE, ALTER TABLE) have no entry; the newest entry in the table's history counts, without what was
 undone.
 
-Two invariants make the ledger the only thing that says what the target has:
+Three invariants make the ledger the only thing that says what the target has:
 
 - It reaches the start of every range that is written (behind.py), so each batch stores its end, also without a row to
   write.
 - A commit follows the ledger that its writer knows (``require_known``): of two writers, the later one fails.
+- What is done to rows without records (a table that begins again, TRUNCATE) is in it too, not in properties of the
+  table: with an older copy of the rows comes a ledger that does not have it, and it is done again.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pyspark.sql import functions as fn
 
 from tailrace.runtime.stored_format import program_version, require_known_format
 from tailrace.schemas.known_fields import known_fields
+from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.sink.behind import require_reached
 
@@ -72,6 +75,8 @@ class Ledger:
     ``merge`` no record was held."""
     others: Mapping[str, Mapping[str, object]] | None = None
     """What was applied of the other topics of a shared table, by topic; None: the table has one topic."""
+    truncated: Sequence | None = None
+    """All rows with a smaller sequence are removed; only for tables of a table format with one row per key."""
     writer: str = ""
     """Who has stored it: a name for each process; empty: an earlier release."""
 
@@ -96,14 +101,17 @@ class Ledger:
         if own is None:
             return cls(topic, others=left)
         offsets = _offsets(own["append"]), _offsets(own["merge"])
+        truncated = Sequence.from_text(str(own["truncated"])) if own.get("truncated") else None
         writer = str(own.get("writer", ""))
-        return cls(topic, *offsets, str(own.get("id", "")), _changelog(own.get("changelog")), left, writer)
+        return cls(topic, *offsets, str(own.get("id", "")), _changelog(own.get("changelog")), left, truncated, writer)
 
     @property
     def metadata(self) -> str:
         """The user metadata of a commit."""
         entry: dict[str, object] = {"topic": self.topic, "append": self.append, "merge": self.merge}
         entry |= {"format": FORMAT, "program": program_version()}
+        if self.truncated is not None:
+            entry["truncated"] = self.truncated.text
         if self.writer:
             entry["writer"] = self.writer
         if self.changelog is not None:
@@ -157,8 +165,7 @@ class Ledger:
 
     def is_same(self, other: Ledger) -> bool:
         """Return whether both say the same of the topic, and the same process has stored them."""
-        own, others = ((each.append, each.merge, each.changelog, each.writer) for each in (self, other))
-        return own == others
+        return replace(self, id="", others=None) == replace(other, id="", others=None)
 
     def require_known(self, known: Ledger | None, target: str) -> None:
         """Raise SinkError if this one, which a commit would follow, is not the one that its writer knows."""

@@ -16,7 +16,7 @@ KEY: Final = "tailrace.key"
 QUERY: Final = "tailrace.query"
 """The id of the query that created the table."""
 TRUNCATED: Final = "tailrace.truncated"
-"""The sequence of the last truncate event; records with a smaller sequence stay out."""
+"""The sequence of the last truncate event, in tables of earlier releases; the ledger has it now."""
 LAST_ALTERATION: Final = "tailrace.altered"
 """The position of the last ALTER TABLE that the table is done with."""
 MADE: Final = "tailrace.made"
@@ -28,5 +28,5 @@ NAMES: Final = "tailrace.columns"
 
 
 def truncation(properties: Mapping[str, str]) -> Sequence | None:
-    """Return the sequence of the last truncate event that a table has had."""
+    """Return the sequence of the last truncate event that an earlier release has noted."""
     return Sequence.from_text(properties[TRUNCATED]) if TRUNCATED in properties else None

@@ -41,7 +41,7 @@ from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve,
 from tailrace.spark_consumer.sink.table_ledgers import TableLedgers
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
-from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, TRUNCATED, truncation
+from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, truncation
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Result, Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges, key_text
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.schemas.alteration import Alteration
+    from tailrace.schemas.sequence import Sequence
     from tailrace.spark_consumer.source.ranges import TopicRange
 
 _SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
@@ -308,20 +309,34 @@ class TableSink(ABC, Generic[Table]):
     def _truncate(self, table: Table, batch: TableBatch) -> TableBatch:
         """Delete the rows that a truncate event has removed; return the batch without such rows.
 
-        The property is set last: a batch that runs again deletes again, which changes nothing. So does one that reads
-        the event once more: a rollback of Iceberg undoes the delete, and not the property.
+        The ledger follows the delete: a batch that runs again deletes again, which changes nothing. A table whose
+        ledger is not known gets one with its records.
         """
-        stored = truncation(table.properties)
-        truncated = later(stored, batch.truncated)
+        done, truncated = self._truncations(table, batch)
         if truncated is None:
             return batch
-        if truncated != stored or batch.truncates:
+        if truncated != done:
             table.truncate_before(truncated, self._layout(batch.schema))
-            table.set({TRUNCATED: truncated.text})
+            if self._ledgers[batch.schema.topic] is not None:
+                nothing = table.rows().limit(0)
+                self._ledgers.advance(
+                    table,
+                    batch.schema.topic,
+                    lambda before: replace(before, truncated=truncated),
+                    lambda ledger: table.append(nothing, ledger.metadata),
+                )
             log.info("table truncated", table=table.name, sequence=truncated)
         if not batch.stats:
             return batch
         return replace(batch, records=without_truncated(batch.records, truncated))
+
+    def _truncations(self, table: Table, batch: TableBatch | DriverBatch) -> tuple[Sequence | None, Sequence | None]:
+        """Return the truncation that the table has had, and the last one; the same if nothing is to do.
+
+        Earlier releases have set a property. A rollback of Iceberg or Hudi does not undo it.
+        """
+        done = (self._ledgers[batch.schema.topic] or Ledger(batch.schema.topic)).truncated
+        return done, later(later(done, truncation(table.properties)), batch.truncated)
 
     def _open_load(self, table: Table, batch: TableBatch) -> InitialLoad | None:
         """Return the initial load for this batch, or None if it is closed; updates the table properties."""

@@ -182,8 +182,7 @@ class UpsertTable(TablePart):
                 left = self._stored.deletes.without_older(records, self._topic, before.moved_keys.deletes)
                 loaded = state.progress.complete
                 batch = TableBatch(transform.schema, left, stats, found, truncated=state.truncated, loaded=loaded)
-                moved, truncates = state.moved_keys.grown(len(self._ends)), state.truncated != before.truncated
-                batch = replace(batch, moved=moved, truncates=truncates)
+                batch = replace(batch, moved=state.moved_keys.grown(len(self._ends)))
                 with self._phase(spark, "write"):
                     self._sink.write_batch(batch, self._batch_id)
             return self._counted(state, stats)
@@ -204,14 +203,13 @@ class UpsertTable(TablePart):
     def _without_records(self, spark: SparkSession) -> TableResult:
         """Use certificates that arrived after the last record; a table without rows is created when it is read."""
         with self._phase(spark, "state"):
-            state, before = self._advance(spark, None, (), None, None)
-        truncates = state.truncated != before.truncated
-        if state.progress.complete or truncates:
+            state, _ = self._advance(spark, None, (), None, None)
+        if state.progress.complete or state.truncated is not None:
             schema = self._transform(self._reading.schemas.versions(self._topic)[-1]).schema
             self._sink.applied(schema)
             self._prepare(spark, schema)
-            if truncates:
-                batch = TableBatch(schema, spark.range(0), truncated=state.truncated, truncates=True)
+            if state.truncated is not None:
+                batch = TableBatch(schema, spark.range(0), truncated=state.truncated)
                 self._sink.write_batch(batch, self._batch_id)
         return self._counted(state)
 

@@ -128,6 +128,15 @@ def test_older_copy_gets_what_it_lacks(
 
 
 @pytest.mark.long
+def test_table_that_begins_again_does_so_in_an_older_copy(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    test_restored_targets.test_table_that_begins_again_does_so_in_an_older_copy(
+        HudiBackend, spark, kafka_broker, prefix, tmp_path
+    )
+
+
+@pytest.mark.long
 def test_older_driver_writes_nothing_that_the_newer_one_has_written(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

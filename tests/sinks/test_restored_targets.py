@@ -279,6 +279,33 @@ def test_rows_that_a_rollback_brings_back_go_with_the_truncate_event(
     assert run.backend.rows(table.schema) == {2: row(2), 3: row(3)}
 
 
+@pytest.mark.parametrize(
+    "backend",
+    [IcebergBackend, *(pytest.param(each, marks=pytest.mark.long) for each in (DeltaBackend, OnPostgres))],
+    indirect=True,
+)
+def test_table_that_begins_again_does_so_in_an_older_copy(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The record of the new table came without a row: offsets do not tell that the copy is older."""
+    run, table = start(backend, spark, kafka_broker, prefix, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100), table.change("c", None, row(2), pos=105))
+    put_back = saved(run)
+    run.batch([table.created(prefix, pos=110)])
+    assert run.backend.rows(table.schema) == {}
+    put_back()
+    run.restart()
+    run.batch(table.change("c", None, row(3), pos=120))
+    run.retry()
+    assert run.backend.rows(table.schema) == {3: row(3)}
+
+    put_back()
+    run.restart()
+    run.batch(table.change("c", None, row(4), pos=130))
+    run.retry()
+    assert run.backend.rows(table.schema) == {3: row(3), 4: row(4)}
+
+
 @pytest.mark.long
 def test_rollback_behind_an_alter_parks_the_table(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
