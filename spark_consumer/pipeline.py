@@ -106,6 +106,7 @@ class Pipeline:
         tables = self._without_control(ranges)
         self._query.policies.read(spark, tables.end.keys())
         admitted = self._parked.admit(spark, tables)
+        self._status.positions(self._parked.as_dict())
         self._status.batch_started(batch_id, {topic: found.offsets for topic, found in admitted.items()})
         try:
             with self._phase(spark, "certificates"):
@@ -140,7 +141,7 @@ class Pipeline:
     def load_positions(self, spark: SparkSession) -> None:
         """Read which tables were parked or behind when the query ended."""
         self._parked.load(spark)
-        self._status.parked(self._parked.as_dict())
+        self._status.positions(self._parked.as_dict())
         self._query.sinks.load(spark)
 
     def load_transforms(self, spark: SparkSession) -> Transforms:
@@ -178,6 +179,7 @@ class Pipeline:
         self._find_new_topics(spark, {})
         present = self._query.ids.ends(spark, self._parked.resuming)
         chunks = {chunk.topic: chunk for chunk in self._parked.behind(ends, present)}
+        self._status.positions(self._parked.as_dict())
         self._query.policies.read(spark, chunks.keys())
         if not chunks:
             self._ends_read = False  # a table that has only certificates left takes part in the next batch
@@ -326,7 +328,7 @@ class Pipeline:
         if any(isinstance(reason, TargetBehindError) for reason in found.values()):
             self._query.ends.reread(spark)
         self._parked.finish(spark, done, found)
-        self._status.parked(self._parked.as_dict())
+        self._status.positions(self._parked.as_dict())
 
     def _raise_if_no_table_goes_on(self, errors: Mapping[str, BaseException], ranges: BatchRanges) -> None:
         tables = {topic for topic, ends in self._without_control(ranges).end.items() if any(ends.values())}

@@ -40,14 +40,12 @@ class _Table:
     through_ms: int = 0
     """All records up to this time are applied; 0: not known."""
 
-    @property
-    def is_read(self) -> bool:
-        """Whether nothing was left to read when Kafka last answered."""
-        return bool(self.ends) and not self.planned and not offsets_between(self.applied, self.ends)
-
 
 class Status:
-    """Written by the threads of the query and its tables, read by the threads of the HTTP server."""
+    """Written by the threads of the query and its tables, read by the threads of the HTTP server.
+
+    A table with a position of its own has applied what is before it, whatever the batches of Spark have passed.
+    """
 
     def __init__(self, query: str, sink: str) -> None:
         """``sink``: the name of the sink; those of several are separated by commas."""
@@ -58,7 +56,8 @@ class Status:
         self._lock = threading.Lock()
         self._query, self._sink = query, sink
         self._tables: dict[str, _Table] = {}
-        self._parked: dict[str, Any] = {}
+        self._positions: dict[str, Any] = {}
+        self._began_ms = _now_ms()
         self._batch: int | None = None
         self._batches = 0
         self._batch_s = 0.0
@@ -124,8 +123,9 @@ class Status:
                 table = self._table(topic)
                 table.applied, table.ends = applied.get(topic, {}), offsets
             if ends:
-                for topic in self._tables.keys() - ends.keys() - self._parked.keys():
-                    del self._tables[topic]
+                for topic in self._tables.keys() - ends.keys():
+                    if not self._is_parked(topic):
+                        del self._tables[topic]
             self._note_read()
 
     def confirmed(self) -> None:
@@ -136,15 +136,22 @@ class Status:
 
     def _note_read(self) -> None:
         for topic, table in self._tables.items():
-            if table.is_read and topic not in self._parked:
+            if self._is_read(topic, table):
                 table.through_ms = self._answered_ms
 
-    def parked(self, tables: Mapping[str, Any]) -> None:
-        """These tables cannot go on."""
+    def positions(self, tables: Mapping[str, Any]) -> None:
+        """These tables go on at positions of their own (tables/progress.py); those with a reason are parked."""
         with self._lock:
-            self._parked = dict(tables)
-            for topic in tables:
+            self._positions = dict(tables)
+            for topic in filter(self._is_parked, tables):
                 self._table(topic)
+
+    def _is_parked(self, topic: str) -> bool:
+        return topic in self._positions and self._positions[topic]["reason"] is not None
+
+    def _is_read(self, topic: str, table: _Table) -> bool:
+        """Return whether nothing was left to read when Kafka last answered."""
+        return self._offsets_behind(topic, table) == 0 and not self._is_parked(topic)
 
     def _table(self, topic: str) -> _Table:
         return self._tables.setdefault(topic, _Table())
@@ -152,24 +159,27 @@ class Status:
     def _lag_ms(self, topic: str, table: _Table) -> int | None:
         """Return how far the table is behind, a function of time: it grows while Kafka does not answer.
 
-        It is 0 only while Kafka confirms that there is nothing more. None: nothing is known yet.
+        It is 0 only while Kafka confirms that there is nothing more. None: nothing is known yet. A table with a
+        position is behind at least since it was parked, or since this process began.
         """
         applied_ms = max(table.newest_ms or 0, table.through_ms)
+        if not applied_ms and topic in self._positions:
+            applied_ms = int(1000 * (self._positions[topic].get("parked_at") or 0)) or self._began_ms
         if not applied_ms:
             return None
         behind_ms = max(0, _now_ms() - applied_ms)
-        at_end = table.is_read and topic not in self._parked
-        return 0 if at_end and _now_ms() - self._answered_ms <= CONFIRMED_MS else behind_ms
+        return 0 if self._is_read(topic, table) and _now_ms() - self._answered_ms <= CONFIRMED_MS else behind_ms
 
     def _offsets_behind(self, topic: str, table: _Table) -> int | None:
-        """Return the offsets that are not applied: of a parked table from its position on."""
+        """Return the offsets that are not applied: of a table with a position from there on."""
         if not table.ends:
             return None
-        applied = self._parked[topic]["starts"] if topic in self._parked else table.applied
-        return offsets_between(applied, table.ends) + (0 if topic in self._parked else table.planned)
+        if topic in self._positions:
+            return offsets_between(self._positions[topic]["starts"], table.ends)
+        return offsets_between(table.applied, table.ends) + table.planned
 
     def _state_of(self, topic: str, table: _Table) -> str:
-        if topic in self._parked:
+        if self._is_parked(topic):
             return "parked"
         if table.snapshot is None:
             return "waiting"
@@ -198,7 +208,7 @@ class Status:
             "offsets_behind": self._offsets_behind(topic, table),
             "splits": {name: value for name, value in asdict(found).items() if name != "state"},
         }
-        return described | ({"parked": self._parked[topic]} if topic in self._parked else {})
+        return described | ({"parked": self._positions[topic]} if self._is_parked(topic) else {})
 
     @property
     def alive(self) -> bool:

@@ -299,11 +299,11 @@ class ParkedTables:
         self._tables[position.topic].position = position
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the parked tables for /status."""
+        """Return the tables with a position for /status; those with a reason are parked."""
         hidden = {"topic", "topic_id", "until", "cut_off"}
         return {
             position.topic: {name: value for name, value in asdict(position).items() if name not in hidden}
-            for position in self.parked()
+            for _, position in self._with_position()
         }
 
 

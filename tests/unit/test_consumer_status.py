@@ -41,7 +41,8 @@ def status_of_four() -> Status:
     status.table_applied("complete", TableResult(1, OLD_MS - 5, SnapshotStatus("complete", 4, 4), {"insert": 1}))
     status.table_applied("loading", TableResult(5, OLD_MS, SnapshotStatus("loading", 1, 3, 2), {"insert": 5}))
     status.table_applied("streaming", TableResult(0, None, SnapshotStatus()))
-    status.parked({"parked": {"reason": "no schema", "hint": "publish it", "starts": {"0": 1}}})
+    parked = {"reason": "no schema", "hint": "publish it", "starts": {"0": 1}, "parked_at": OLD_MS / 1000}
+    status.positions({"parked": parked})
     status.batch_applied(7, 1.5)
     applied = {topic: {"0": 10} for topic in ("complete", "loading", "streaming", "parked")}
     status.progress(7, applied, {**applied, "loading": {"0": 14}}, {"addBatch": 1200})
@@ -104,7 +105,27 @@ def test_a_parked_table_is_behind_from_its_position_on() -> None:
     """Spark has planned its records, and they are not applied."""
     found = tables(status_of_four())["parked"]
 
-    assert (found["offsets_behind"], found["lag_ms"]) == (9, None)
+    assert found["offsets_behind"] == 9
+    assert found["lag_ms"] > 10**10
+
+
+def test_a_table_that_is_taken_up_is_behind_until_its_position_is_at_the_end() -> None:
+    """Spark has planned its records, and no batch removes the position while nothing arrives."""
+    status = status_of_four()
+    status._tables["complete"].through_ms -= 60_000  # as if it had been read to its end then
+    for start, behind in ((1, 9), (7, 3), (10, 0)):
+        status.positions({"complete": {"reason": None, "starts": {"0": start}}})
+        status.confirmed()
+        found = tables(status)["complete"]
+        assert (found["offsets_behind"], found["state"], "parked" in found) == (behind, "complete", False)
+        assert found["lag_ms"] >= 60_000 if behind else found["lag_ms"] == 0
+
+    # Nothing of it was applied in this process.
+    status.positions({"new": {"reason": None, "starts": {"0": 0}}})
+    status._began_ms -= 60_000  # as if it had begun then
+    status.progress(8, {"new": {"0": 5}}, {"new": {"0": 5}}, {})
+    assert tables(status)["new"]["offsets_behind"] == 5
+    assert status.as_dict()["lag_ms"] >= 60_000
 
 
 def test_metrics_of_each_table() -> None:
@@ -149,7 +170,7 @@ def test_series_of_a_deleted_topic_are_removed() -> None:
 
     assert sorted(tables(status)) == ["complete", "parked"]
     assert not [name for name in metrics(status) if "loading" in name and "state=" not in name]
-    status.parked({})
+    status.positions({})
     status.progress(7, {}, {"complete": {"0": 0}}, {})
     assert sorted(tables(status)) == ["complete"]
 
