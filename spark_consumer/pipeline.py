@@ -327,8 +327,12 @@ class Pipeline:
         self._errors |= found
         if any(isinstance(reason, TargetBehindError) for reason in found.values()):
             self._query.ends.reread(spark)
-        self._parked.finish(spark, done, found)
+        self._parked.finish(spark, done, found, went_back=partial(self._forget_steps, spark))
         self._status.positions(self._parked.as_dict())
+
+    def _forget_steps(self, spark: SparkSession, topic: str, error: TargetBehindError) -> None:
+        if error.step is not None:
+            self._query.stored.states.go_back(spark, topic, error.step)
 
     def _raise_if_no_table_goes_on(self, errors: Mapping[str, BaseException], ranges: BatchRanges) -> None:
         tables = {topic for topic, ends in self._without_control(ranges).end.items() if any(ends.values())}

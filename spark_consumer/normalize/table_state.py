@@ -10,7 +10,7 @@ records of the table does not move the offsets: its file is removed when the tab
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ class TableState:
 
     step: int = -1
     """Number of the state; -1: nothing of the topic is known."""
+    written: int = -1
+    """Images.CHANGELOG: the last such step whose effect was written to the target; -1: not known."""
     batch: int = -1
     """The batch that it was written in."""
     idle: bool = False
@@ -81,6 +83,11 @@ class TableState:
         """Return the ends when the records of a range are counted too."""
         return {**self.ends, **(found.ends if found else {})}
 
+    def uncounted(self) -> TableState:
+        """Return the state when records are read a second time, or of another topic: nothing is counted."""
+        moved = MovedKeys(self.moved_keys.partitions)
+        return TableState(step=self.step, unverified=True, topic_id=self.topic_id, begins=self.begins, moved_keys=moved)
+
     def differs(self, other: TableState) -> bool:
         """Return whether a reader needs this state after the other."""
         if other.step < 0 or (self.unverified, self.topic_id) != (other.unverified, other.topic_id):
@@ -92,6 +99,7 @@ class TableState:
         """Return the content of the file."""
         return {
             "batch": self.batch,
+            "written": self.written,
             "idle": self.idle,
             "unverified": self.unverified,
             "starts": None if self.starts is None else {str(p): offset for p, offset in self.starts.items()},
@@ -112,6 +120,7 @@ class TableState:
         return cls(
             step=step,
             batch=body["batch"],
+            written=body.get("written", -1),
             idle=body["idle"],
             unverified=body["unverified"],
             starts=None if (starts := body.get("starts")) is None else {int(p): each for p, each in starts.items()},
@@ -144,14 +153,9 @@ class TableStates:
         after = next((state for state in known[-1:] if state.written_for(batch, found)), None)
         before = [state for state in known if state.counts_before(found)]
         if after is not None:
-            before = [state for state in before if state.step == after.step - 1]
+            before = [state for state in before if state.step < after.step]
         if not before and known:
-            # What is counted does not precede the records: they are read a second time, or of another topic.
-            last = known[-1]
-            moved = MovedKeys(last.moved_keys.partitions)
-            return TableState(
-                step=last.step, unverified=True, topic_id=last.topic_id, begins=last.begins, moved_keys=moved
-            ), after
+            return known[-1].uncounted(), after  # what is counted does not precede the records
         return (before[-1] if before else TableState()), after
 
     def topic_id(self, topic: str) -> str:
@@ -172,6 +176,16 @@ class TableStates:
         known = self._known.get(topic, [])
         if known and known[-1].idle and known[-1].batch == batch:
             delete_document(spark, self._path(topic, known.pop().step))
+
+    def go_back(self, spark: SparkSession, topic: str, step: int) -> None:
+        """Forget what a target does not have that has the steps up to one: the position of the table goes back too.
+
+        Offsets do not tell: a step without records of its own is behind the same ones.
+        """
+        known = self._known[topic]
+        kept = [state for state in known if state.step <= step] or [known[-1].uncounted()]
+        state = replace(kept[-1], step=known[-1].step + 1, batch=-1, idle=False)
+        self.save(spark, topic, state, TableState())
 
     def _read(self, spark: SparkSession, topic: str) -> list[TableState]:
         steps = sorted(int(name) for name in document_names(spark, f"{self._root}/{topic}") if name.isdigit())

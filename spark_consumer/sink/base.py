@@ -71,6 +71,8 @@ class Write:
     """That of the batch."""
     truncated_ms: int | None = None
     """The time of ``truncated`` at the source; None if it is not known."""
+    follows: int = -1
+    """The last step before whose effect no offsets tell: it released or removed rows. -1: none is known."""
 
     @property
     def offsets(self) -> int:

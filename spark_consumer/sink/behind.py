@@ -5,6 +5,9 @@ new records the offset up to which they are read. Otherwise nobody would read th
 the range would say that they are applied. A table whose target is behind goes back: its position (parking.py) is set to
 the ledger, and its records are read again from there. If Kafka has removed them, reading them parks the table.
 
+A step of a changelog can have no record of its own: a certificate releases what was held, a table begins again. So the
+ledger of a changelog reaches the step before too, and the state of the query (table_state.py) goes back with it.
+
 Whether a partition that the ledger lacks was read is known only of a topic that has had all its records from the
 beginning, or from where its table begins (reload.py): of others, a query has started behind records that no target
 gets.
@@ -20,9 +23,15 @@ from tailrace.spark_consumer.errors import SinkError
 class TargetBehindError(SinkError):
     """A target has not applied all records before a range."""
 
-    def __init__(self, topic: str, applied: Mapping[int, int], begins: Mapping[int, int]) -> None:
-        """``applied``: partition to the offset at which the records begin that are to be read again."""
+    def __init__(
+        self, topic: str, applied: Mapping[int, int], begins: Mapping[int, int], step: int | None = None
+    ) -> None:
+        """``applied``: partition to the offset at which the records begin that are to be read again.
+
+        ``step``: the last step of the query that a changelog has; None if it does not tell.
+        """
         self.starts = {str(number): offset for number, offset in applied.items()}
+        self.step = step
         super().__init__(
             f"the target has not applied all records of topic {topic} that are before those of the batch",
             hint="they are read again from Kafka",
@@ -39,6 +48,8 @@ def require_reached(
     *,
     whole_from: Mapping[int, int] | None,
     moved: bool = False,
+    step: int | None = None,
+    follows: int = -1,
 ) -> None:
     """Raise TargetBehindError if a target does not have all records before those of a batch.
 
@@ -46,12 +57,14 @@ def require_reached(
     that were written or held when the target was written last. Before ``applied`` none was held.
     ``whole_from``: partition to the offset from which earlier batches have read it, 0 if it is missing; None: it is
     not known. ``moved``: whether several partitions can have records of one key (moved_keys.py). Then a delete in one
-    must be known when an older record in another is read again, so all of them are.
+    must be known when an older record in another is read again, so all of them are. ``step``: the last step that a
+    changelog has, None if it does not tell; ``follows``: the one that it must have (Write).
     """
     nothing = {number: (whole_from or {}).get(number, 0) for number in begins}
     if whole_from is not None:
         reached, applied = {**nothing, **reached}, {**nothing, **applied}
     known = begins.keys() & reached.keys() & applied.keys()
-    if any(reached[number] < begins[number] for number in known):
+    lacks_step = step is not None and step < follows
+    if lacks_step or any(reached[number] < begins[number] for number in known):
         back = {number: applied[number] for number in sorted(known) if applied[number] < begins[number]}
-        raise TargetBehindError(topic, nothing if moved else back, begins)
+        raise TargetBehindError(topic, nothing if moved else back, begins, step)

@@ -291,16 +291,16 @@ class JdbcSink:
     def _write_changelog(self, batch: TableBatch) -> None:
         """Write the rows of a changelog in one transaction with the ledger."""
         assert batch.write is not None
-        schema = batch.schema
+        schema, query = batch.schema, self._context.query_id
         if self.applied(schema) is not None:
             entry = self._targets[schema.topic].table.entry
-            (Ledger(schema.topic) if entry is None else entry.ledger).require_reached(batch.write)
+            (Ledger(schema.topic) if entry is None else entry.ledger).require_reached(query, batch.write)
         self.prepare_table(schema)
         target = self._targets[schema.topic]
         entry, layout = target.table.entry, target.form.layout
         assert entry is not None
         ledger = replace(entry.ledger, id=self._context.topic_id(schema.topic) or entry.topic_id)
-        step = _Step(entry, entry.after(ledger.written(self._context.query_id, batch.write)))
+        step = _Step(entry, entry.after(ledger.written(query, batch.write)))
         row = changelog_row(target.converted(fn.col("row").getField(each.name) for each in schema.columns), layout)
         small, stages = batch.write.offsets <= SMALL_OFFSETS, []
         with self._connections.session() as session:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,7 @@ from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, StoredTable
-from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger, changed_meanwhile
+from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger, changed_meanwhile, changelog_from_json
 from tailrace.spark_consumer.sink.shared_target import SEVERAL, Shard
 
 if TYPE_CHECKING:
@@ -68,13 +68,16 @@ class Entry:
     """What a plan of steps was made from that is not carried out yet (Attempt)."""
     settled: str = ""
     """As ``offsets``: before them, no record of a changelog was held; empty: the same offsets."""
+    changelog: str = ""
+    """The last write to a table that takes a changelog (ledger.py), as JSON."""
     format: str = ""
     """The version of the row (ledger.py); empty: the first."""
 
     @property
     def ledger(self) -> Ledger:
         """What the table has applied."""
-        return Ledger(self.topic, _offsets(self.offsets), _offsets(self.settled or self.offsets), self.topic_id)
+        offsets = _offsets(self.offsets), _offsets(self.settled or self.offsets)
+        return Ledger(self.topic, *offsets, self.topic_id, changelog_from_json(json.loads(self.changelog or "null")))
 
     @property
     def added(self) -> list[str]:
@@ -85,7 +88,10 @@ class Entry:
     def after(self, ledger: Ledger) -> Entry:
         """Return the row after the table has applied more."""
         settled = "" if ledger.merge == ledger.append else json.dumps(ledger.merge)
-        return replace(self, offsets=json.dumps(ledger.append), settled=settled, topic_id=ledger.id)
+        changelog = "" if ledger.changelog is None else json.dumps(asdict(ledger.changelog))
+        return replace(
+            self, offsets=json.dumps(ledger.append), settled=settled, topic_id=ledger.id, changelog=changelog
+        )
 
 
 def _offsets(text: str) -> AppliedOffsets:
@@ -93,7 +99,7 @@ def _offsets(text: str) -> AppliedOffsets:
 
 
 _FIELDS: Final = tuple(each.name for each in fields(Entry))
-_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering", "settled", "format")
+_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering", "settled", "changelog", "format")
 """Columns that a ledger of an earlier release lacks."""
 
 

@@ -10,8 +10,8 @@ undone.
 
 Three invariants make the ledger the only thing that says what the target has:
 
-- It reaches the start of every range that is written (behind.py), so each batch stores its end, also without a row to
-  write.
+- It reaches the start of every range that is written, and the step before it in a changelog (behind.py). So each batch
+  stores its end, also without a row to write.
 - A commit follows the ledger that its writer knows (``require_known``): of two writers, the later one fails.
 - What is done to rows without records (a table that begins again, TRUNCATE) is in it too, not in properties of the
   table: with an older copy of the rows comes a ledger that does not have it, and it is done again.
@@ -102,8 +102,8 @@ class Ledger:
             return cls(topic, others=left)
         offsets = _offsets(own["append"]), _offsets(own["merge"])
         truncated = Sequence.from_text(str(own["truncated"])) if own.get("truncated") else None
-        writer = str(own.get("writer", ""))
-        return cls(topic, *offsets, str(own.get("id", "")), _changelog(own.get("changelog")), left, truncated, writer)
+        changelog, writer = changelog_from_json(own.get("changelog")), str(own.get("writer", ""))
+        return cls(topic, *offsets, str(own.get("id", "")), changelog, left, truncated, writer)
 
     @property
     def metadata(self) -> str:
@@ -146,9 +146,18 @@ class Ledger:
         merge = _advance(self.merge, write.ends) if write.settled else {**write.begins, **self.merge}
         return replace(self, append=append, merge=merge, changelog=Changelog(query, step, repeated))
 
-    def require_reached(self, write: Write) -> None:
+    def require_reached(self, query: str, write: Write) -> None:
         """Raise TargetBehindError if a changelog lacks rows before those of a write."""
-        require_reached(self.topic, write.begins, self.append, self.merge, whole_from=write.whole_from)
+        step = self.changelog.step if self.changelog is not None and self.changelog.query == query else None
+        require_reached(
+            self.topic,
+            write.begins,
+            self.append,
+            self.merge,
+            whole_from=write.whole_from,
+            step=step,
+            follows=write.follows,
+        )
 
     @property
     def applied(self) -> AppliedOffsets:
@@ -237,7 +246,8 @@ def _entry(text: str | None) -> dict[str, object] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def _changelog(found: object) -> Changelog | None:
+def changelog_from_json(found: object) -> Changelog | None:
+    """Read what ``asdict`` returned, also through JSON; None if there is nothing."""
     return Changelog(**known_fields(Changelog, found)) if isinstance(found, dict) else None
 
 

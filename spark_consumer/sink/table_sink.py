@@ -239,7 +239,7 @@ class TableSink(ABC, Generic[Table]):
         assert batch.write is not None
         schema, query = batch.schema, self._context.query_id
         if self.applied(schema) is not None:
-            (self._ledgers.get(schema.topic) or Ledger(schema.topic)).require_reached(batch.write)
+            (self._ledgers.get(schema.topic) or Ledger(schema.topic)).require_reached(query, batch.write)
         self.prepare_table(schema)
         table, layout, evolved = self._tables[schema.topic], self._layout(schema), self._evolved[schema.topic]
         write, known = batch.write, self._ledgers[schema.topic]

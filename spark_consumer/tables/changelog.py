@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
     from tailrace.schemas.sequence import Sequence
     from tailrace.schemas.table import TableSchema
+
+_STEPS: Final = 2
+"""From one stored state to the next. Writes between them have the number between them: a ledger tells which states the
+target has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class ChangelogTable(TablePart):
             if after is None:
                 self._store(spark, before, state, {})
             return self._result(state, 0, None, {})
+        state = replace(state, written=state.step)
         folders = [folder for folder in before.held if folder not in state.released]
         keys = self._stored.carry_over.keys(spark, self._topic, folders) if folders else None
         found = with_holder(records.decoded, state.progress.open, keys)
@@ -118,6 +123,7 @@ class ChangelogTable(TablePart):
         late = {split: high for split, high in before.completed.items() if split in still_held | members}
         return replace(
             self._after(before, step.progress),
+            step=before.step + _STEPS,
             completed={**late, **completed},
             held={folder: splits for folder, splits in before.held.items() if folder not in released},
             released=released,
@@ -168,8 +174,9 @@ class ChangelogTable(TablePart):
         self, spark: SparkSession, before: TableState, state: TableState, held: Mapping[HeldFolder, tuple[str, ...]]
     ) -> TableState:
         state = replace(state, held={**state.held, **held})
-        if state.differs(before):
-            self._stored.states.save(spark, self._topic, state, before)
+        if not state.differs(before):
+            return replace(state, step=before.step + 1)
+        self._stored.states.save(spark, self._topic, state, before)
         return state
 
     def _write(
@@ -199,8 +206,8 @@ class ChangelogTable(TablePart):
             rows.unpersist()
 
     def _has_ledger(self, schema: TableSchema) -> bool:
-        """Return whether the sink stores the end of the range, also without a row."""
-        return self._range is not None and bool(schema.columns) and self._sink.applied(schema) is not None
+        """Return whether the sink stores the end of the range, and the step, also without a row."""
+        return bool(schema.columns) and self._sink.applied(schema) is not None
 
     def _write_of(
         self, before: TableState, state: TableState, new: _Records | None, truncated: Sequence | None
@@ -216,6 +223,7 @@ class ChangelogTable(TablePart):
             releases=bool(state.released),
             truncated=truncated,
             truncated_ms=event,
+            follows=before.written,
         )
 
     def _write_name(self, state: TableState) -> str:

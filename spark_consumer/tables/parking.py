@@ -225,13 +225,26 @@ class ParkedTables:
             return True
         return self._retry_s > 0 and time.time() >= (position.parked_at or 0) + self._retry_s
 
-    def finish(self, spark: SparkSession, done: Mapping[str, TopicRange], errors: Mapping[str, TailraceError]) -> None:
-        """Store the positions after the work on some ranges; park the tables with an error."""
+    def finish(
+        self,
+        spark: SparkSession,
+        done: Mapping[str, TopicRange],
+        errors: Mapping[str, TailraceError],
+        *,
+        went_back: Callable[[str, TargetBehindError], None] = lambda _topic, _error: None,
+    ) -> None:
+        """Store the positions after the work on some ranges; park the tables with an error.
+
+        ``went_back`` is called when the position of a table is set back, before anything processes it.
+        """
         with self._lock:
             for topic, found in done.items():
                 table = self._tables[topic]
                 if topic in errors:
-                    self._park(spark, table, found, errors[topic])
+                    error = errors[topic]
+                    self._park(spark, table, found, error)
+                    if isinstance(error, TargetBehindError):
+                        went_back(topic, error)
                 else:
                     table.topic_id = self._topic_id(topic) or table.topic_id
                     if table.position is not None:

@@ -128,10 +128,10 @@ def test_older_copy_gets_what_it_lacks(
 
 
 @pytest.mark.long
-def test_table_that_begins_again_does_so_in_an_older_copy(
+def test_older_copy_loses_the_rows_of_a_former_table(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
-    test_restored_targets.test_table_that_begins_again_does_so_in_an_older_copy(
+    test_restored_targets.test_older_copy_loses_the_rows_of_a_former_table(
         HudiBackend, spark, kafka_broker, prefix, tmp_path
     )
 

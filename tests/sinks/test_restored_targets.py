@@ -279,12 +279,23 @@ def test_rows_that_a_rollback_brings_back_go_with_the_truncate_event(
     assert run.backend.rows(table.schema) == {2: row(2), 3: row(3)}
 
 
+SHORT_OF_A_STEP = [
+    DeltaBackend,
+    OnPostgres,
+    DeltaHistory,
+    PostgresHistory,
+    MySqlHistory,
+    DeltaVersions,
+    PostgresVersions,
+]
+
+
 @pytest.mark.parametrize(
     "backend",
-    [IcebergBackend, *(pytest.param(each, marks=pytest.mark.long) for each in (DeltaBackend, OnPostgres))],
+    [IcebergBackend, IcebergHistory, *(pytest.param(each, marks=pytest.mark.long) for each in SHORT_OF_A_STEP)],
     indirect=True,
 )
-def test_table_that_begins_again_does_so_in_an_older_copy(
+def test_older_copy_loses_the_rows_of_a_former_table(
     backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
     """The record of the new table came without a row: offsets do not tell that the copy is older."""
@@ -304,6 +315,36 @@ def test_table_that_begins_again_does_so_in_an_older_copy(
     run.batch(table.change("c", None, row(4), pos=130))
     run.retry()
     assert run.backend.rows(table.schema) == {3: row(3), 4: row(4)}
+
+
+@pytest.mark.parametrize(
+    "backend", [DeltaHistory, *(pytest.param(each, marks=pytest.mark.long) for each in LONG_CHANGELOGS)], indirect=True
+)
+def test_older_copy_gets_the_rows_that_a_certificate_released(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """It came without a record: the offsets of a copy from before are those of the table."""
+    run, table = start(backend, spark, kafka_broker, prefix, tmp_path)
+    table.last_split = 9
+    run.batch(split(table, prefix, 0, 0, low=10), table.change("c", None, row(1), pos=100))
+    *held, end = split(table, prefix, 1, 5, low=20)
+    run.batch(held, table.change("c", None, row(2), pos=105))
+    run.batch(table.change("c", None, row(3), pos=106))
+    put_back = saved(run)
+    run.batch([end])
+    expected = {key: row(key) for key in (0, 1, 2, 3, 5)}
+    assert run.backend.rows(table.schema) == expected
+    for key in (6, 7):
+        put_back()
+        run.restart()
+        run.batch(table.change("c", None, row(key), pos=100 + 10 * key))
+        assert run.parked() == {}
+        run.retry()
+        expected[key] = row(key)
+        assert run.backend.rows(table.schema) == expected
+    if isinstance(run.backend, ChangelogBackend):
+        kinds = {key: [kind for kind, _ in found] for key, found in run.backend.changelog(table.schema).items()}
+        assert kinds == {key: ["+I"] for key in expected}
 
 
 @pytest.mark.long

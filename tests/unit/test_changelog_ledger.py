@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -75,18 +76,18 @@ def test_a_write_follows_what_was_read() -> None:
     """A target that lacks something goes back to where no record was held."""
     held = ledger_after(write(0, 0, 10), write(1, 10, 20, settled=False), write(2, 20, 30, settled=False))
 
-    held.require_reached(write(3, 30, 40))
+    held.require_reached(QUERY, write(3, 30, 40))
     with pytest.raises(TargetBehindError) as caught:
-        held.require_reached(write(3, 31, 40))
+        held.require_reached(QUERY, write(3, 31, 40))
     assert caught.value.starts == {"0": 10}
-    held.written(QUERY, write(3, 30, 40)).require_reached(write(4, 40, 50))
+    held.written(QUERY, write(3, 30, 40)).require_reached(QUERY, write(4, 40, 50))
     with pytest.raises(TargetBehindError) as caught:
-        Ledger("topic").require_reached(write(0, 5, 40))
+        Ledger("topic").require_reached(QUERY, write(0, 5, 40))
     assert caught.value.starts == {"0": 0}
     # A query that does not begin at the beginning.
     begun = Ledger("topic").written(QUERY, Write(0, {0: 5}, {0: 8}, settled=False))
     with pytest.raises(TargetBehindError) as caught:
-        begun.require_reached(Write(1, {0: 9, 1: 3}, {0: 10, 1: 4}, settled=True))
+        begun.require_reached(QUERY, Write(1, {0: 9, 1: 3}, {0: 10, 1: 4}, settled=True))
     assert caught.value.starts == {"0": 5}
 
 
@@ -96,9 +97,22 @@ def test_a_part_that_is_read_once_more_says_nothing_of_the_records_behind_it() -
     part = held.written(QUERY, write(7, 10, 14))
 
     with pytest.raises(TargetBehindError) as caught:
-        part.require_reached(write(9, 30, 40))
+        part.require_reached(QUERY, write(9, 30, 40))
     assert caught.value.starts == {"0": 14}
     assert part.written(QUERY, write(8, 14, 20)).merge == {0: 20}
+
+
+def test_a_write_follows_the_step_before_it() -> None:
+    """A step without records has the offsets of the one before."""
+    copy = ledger_after(write(0, 0, 10, settled=False), write(1, 10, 20, settled=False))
+    last = replace(write(4, 20, 30), follows=2)
+
+    with pytest.raises(TargetBehindError) as caught:
+        copy.require_reached(QUERY, last)
+    assert (caught.value.starts, caught.value.step) == ({"0": 0}, 1)
+    copy.written(QUERY, write(2, 20, 20)).require_reached(QUERY, last)
+    # Steps of another query are other ones.
+    copy.require_reached("other", last)
 
 
 def test_the_ledger_does_not_go_back() -> None:
