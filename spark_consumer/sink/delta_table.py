@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -129,17 +129,21 @@ class DeltaTable(TargetTable):
         else:
             rows.write.format("delta").mode("append").options(**options).save(self._location.path)
 
-    def replace(self, rows: DataFrame, *, once: tuple[str, int] | None) -> None:
-        """Replace all rows in one commit; not again if a commit says that it was made, and was not undone since."""
+    def replace(self, rows: Callable[[DataFrame], DataFrame], *, once: tuple[str, int] | None) -> None:
+        """Replace all rows in one commit; not again if a commit says that it was made, and was not undone since.
+
+        Delta reads the rows in the transaction of the commit, which fails if they are changed meanwhile.
+        """
         options = {}
         if once is not None:
             if any(_is_replacement(text, *once) for text in self._user_metadata(self.transaction(self._spark))):
                 return
             options["userMetadata"] = json.dumps({_REPLACED: once})
+        replaced = rows(self.rows())
         if self._location.path is None:
-            rows.writeTo(self.sql_name).options(**options).overwrite(fn.lit(True))
+            replaced.writeTo(self.sql_name).options(**options).overwrite(fn.lit(True))
         else:
-            rows.write.format("delta").mode("overwrite").options(**options).save(self._location.path)
+            replaced.write.format("delta").mode("overwrite").options(**options).save(self._location.path)
 
     def commit_settings(self, metadata: str) -> Mapping[str, str]:
         """Return the settings of a session in which a statement commits with the metadata of a ledger."""

@@ -260,7 +260,7 @@ class HudiTable(TargetTable):
             rows = rows.withColumn(_REMOVED, fn.lit(True))
         self._write(self._whole(rows), "upsert", self._carried())
 
-    def replace(self, rows: DataFrame, *, once: tuple[str, int] | None) -> None:
+    def replace(self, rows: Callable[[DataFrame], DataFrame], *, once: tuple[str, int] | None) -> None:
         """Replace all rows in one commit; not again if a commit says that it was made."""
         metadata = self._carried()
         if once is not None:
@@ -269,7 +269,7 @@ class HudiTable(TargetTable):
                 if name == once[0] and int(number) >= once[1]:
                     return
             metadata[_REPLACED] = f"{once[0]} {once[1]}"
-        self._write(self._whole(rows), "insert_overwrite_table", metadata)
+        self._write(self._whole(rows(self.rows())), "insert_overwrite_table", metadata)
 
     def statement(self, *changes: str, empty: bool = False) -> str:
         """Return calls for PySpark: SQL has no name for a table at a path, and its changes need other readers.
@@ -343,7 +343,8 @@ class HudiTable(TargetTable):
 
     def mark_existing(self) -> None:
         """Mark the rows that the table has as not deleted."""
-        self._write(self._whole(self.rows().withColumn(IS_DELETED, fn.lit(False))), "upsert", self._carried())
+        rows = self.rows().where(fn.col(IS_DELETED).isNull()).withColumn(IS_DELETED, fn.lit(False))
+        self._write(self._whole(rows), "upsert", self._carried())
 
     def commit_settings(self, metadata: str) -> Mapping[str, str]:  # noqa: ARG002 - of the base class
         """Return nothing: ``merge`` gives the metadata to the commit."""

@@ -7,7 +7,7 @@ the offsets that are applied with them are one commit. Snapshots of others have 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -158,7 +158,7 @@ class IcebergTable(TargetTable):
 
     @contextmanager
     def following(self) -> Iterator[str]:
-        """Yield the name of the table for one commit that follows the version of ``newest_ledger``.
+        """Yield the name of the table for one commit that follows the version whose ledger, or rows, were read.
 
         Iceberg finds no conflict between two appends, and none between a MERGE and what was committed before the MERGE
         was planned. So the commit is made in a branch from that version. That the table goes on with the branch fails
@@ -179,16 +179,19 @@ class IcebergTable(TargetTable):
                 loaded.manageSnapshots().removeBranch(branch).commit()
             raise
 
-    def replace(self, rows: DataFrame, *, once: tuple[str, int] | None) -> None:
+    def replace(self, rows: Callable[[DataFrame], DataFrame], *, once: tuple[str, int] | None) -> None:
         """Replace all rows in one commit; not again if a snapshot says that it was made."""
-        writer = rows.writeTo(self.sql_name)
+        loaded, options = self.load(), {}
         if once is not None:
-            for summary in _summaries(self.load()):
+            for summary in _summaries(loaded):
                 name, _, number = summary.get(_REPLACED, "").rpartition(" ")
                 if name == once[0] and int(number) >= once[1]:
                     return
-            writer = writer.option(f"{_OPTION}{_REPLACED}", f"{once[0]} {once[1]}")
-        writer.overwrite(fn.lit(True))
+            options[f"{_OPTION}{_REPLACED}"] = f"{once[0]} {once[1]}"
+        # Iceberg would replace what another process has committed since the rows were read.
+        self._newest = _id(loaded.currentSnapshot())
+        with self.following() as target:
+            rows(self._spark.read.table(target)).writeTo(target).options(**options).overwrite(fn.lit(True))
 
     def commit_settings(self, metadata: str) -> Mapping[str, str]:
         """Return the settings of a session in which a statement commits with the metadata of a ledger."""
@@ -197,8 +200,7 @@ class IcebergTable(TargetTable):
     def newest_ledger(self, topic: str) -> Ledger | None:
         """Return the ledger of the current snapshot, or of the newest one before it that has one."""
         loaded = self.load()
-        current = loaded.currentSnapshot()
-        self._newest = None if current is None else int(current.snapshotId())
+        self._newest = _id(loaded.currentSnapshot())
         return Ledger.newest(topic, (summary.get(LEDGER) for summary in _summaries(loaded)))
 
     def before(self, sequence: Sequence) -> str:
@@ -270,6 +272,10 @@ class IcebergTable(TargetTable):
     def _total(self, name: str) -> int:
         snapshot = self.load().currentSnapshot()
         return 0 if snapshot is None else int(snapshot.summary().get(name) or 0)
+
+
+def _id(snapshot: Any) -> int | None:
+    return None if snapshot is None else int(snapshot.snapshotId())
 
 
 def _summaries(loaded: Any) -> Iterator[Mapping[str, str]]:

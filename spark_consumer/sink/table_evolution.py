@@ -40,7 +40,7 @@ from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 log = structlog.get_logger(__name__)
 
@@ -225,7 +225,13 @@ class _Evolution:
 
     def _fill(self) -> None:
         """Rewrite the table with the values of existing rows."""
-        stored = self._table.rows()
+        once = None
+        if self._alterations:
+            position = self._alterations[-1].sequence
+            once = f"tailrace/{self._schema.topic}/altered/{position.epoch}", (position.file << 36) + position.pos
+        self._table.replace(self._filled_rows, once=once)
+
+    def _filled_rows(self, stored: DataFrame) -> DataFrame:
         types = {each.name.lower(): each.dataType for each in stored.schema}
         shard = self._table.shard
         columns = [self._filled(each.name, types) for each in stored.schema.fields]
@@ -235,12 +241,8 @@ class _Evolution:
                 [fn.col(quote(each.name)) for each in stored.schema.fields],
             )
             columns = [fn.when(own, value).otherwise(other) for value, other in zip(columns, old, strict=True)]
-        columns = [value.alias(each.name) for value, each in zip(columns, stored.schema.fields, strict=True)]
-        once = None
-        if self._alterations:
-            position = self._alterations[-1].sequence
-            once = f"tailrace/{self._schema.topic}/altered/{position.epoch}", (position.file << 36) + position.pos
-        self._table.replace(stored.select(*columns), once=once)
+        named = (value.alias(each.name) for value, each in zip(columns, stored.schema.fields, strict=True))
+        return stored.select(*named)
 
     def _filled(self, name: str, types: Mapping[str, tp.DataType]) -> Column:
         fill, kind = self._plan.fills.get(name.lower()), types[name.lower()]

@@ -17,7 +17,7 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.merge_statement import merge_statement
-from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
+from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout, added_columns
 from tailrace.spark_consumer.sink.shared_target import Shard
 from tailrace.spark_consumer.sink.table_names import Location, literal, quote
 from tailrace.spark_consumer.sink.table_properties import SHARD, TOPIC
@@ -157,8 +157,11 @@ class TargetTable(ABC):
         """Append rows in one commit with the metadata of a ledger; columns are matched by name."""
 
     @abstractmethod
-    def replace(self, rows: DataFrame, *, once: tuple[str, int] | None) -> None:
-        """Replace all rows in one commit; not again if a commit with the name and number ``once`` was made."""
+    def replace(self, rows: Callable[[DataFrame], DataFrame], *, once: tuple[str, int] | None) -> None:
+        """Replace all rows by ``rows(those of the newest version)``, in one commit that follows this version.
+
+        Not again if a commit with the name and number ``once`` was made.
+        """
 
     @abstractmethod
     def commit_settings(self, metadata: str) -> Mapping[str, str]:
@@ -239,8 +242,8 @@ class TargetTable(ABC):
         self.alter(f"ALTER COLUMN {quote(column)} TYPE {kind.simpleString()}")
 
     def mark_existing(self) -> None:
-        """Mark the rows that the table has as not deleted."""
-        self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false")
+        """Mark the rows that the table has as not deleted; not those that another process has marked meanwhile."""
+        self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false WHERE {IS_DELETED} IS NULL")
 
     def truncate_before(self, sequence: seq.Sequence, layout: Layout) -> None:
         """Delete the rows with a smaller sequence, or mark them as deleted."""
@@ -279,7 +282,7 @@ class TargetTable(ABC):
             )
         if missing:
             self.add(missing)
-        if IS_DELETED in (column.name for column in missing) and not self.has_no_files:
+        if IS_DELETED in layout.names and IS_DELETED not in added_columns(self.properties) and not self.has_no_files:
             self.mark_existing()
         properties = layout.properties(self.properties)
         if properties:

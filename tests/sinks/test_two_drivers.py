@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import functions as fn
 
 from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.iceberg_table import IcebergTable
 from tailrace.spark_consumer.sink.table_names import Location
+from tailrace.spark_consumer.sink.target_table import TargetTable
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import SinkBackend, WithSettings
 from tests.sinks.conformance import INTEGER, row
@@ -139,6 +144,39 @@ def test_commit_to_iceberg_follows_the_snapshot_whose_ledger_was_read(
 
     assert ids(target, table.schema) == [1]
     assert not [ref for ref in spark.sql(f"SELECT name FROM {target.name()}.refs").collect() if ref[0] != "main"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", [DeltaBackend, IcebergBackend])
+def test_fill_of_a_column_replaces_no_rows_that_it_has_not_read(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Another process writes while the table is rewritten."""
+    feed, target = Feed(kafka_broker, prefix), backend(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    run = BatchRunner(feed, table, target, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100))
+    begun, go, path = tmp_path / "begun", tmp_path / "go", str(tmp_path / "tables" / "shop" / "t")
+    mine: TargetTable = DeltaTable(spark, Location(f"delta.`{path}`", path))
+    if isinstance(target, IcebergBackend):
+        mine = IcebergTable(spark, Location(target.name(), target.name()))
+
+    @partial(fn.udf, returnType="int", useArrow=False)
+    def held(number: int) -> int:
+        begun.touch()
+        while not go.exists():
+            time.sleep(0.05)
+        return number
+
+    with ThreadPoolExecutor(1) as pool:
+        fill = pool.submit(mine.replace, lambda stored: stored.withColumn("n", held("n")), once=None)
+        while not (begun.exists() or fill.done()):
+            time.sleep(0.05)
+        run.batch(table.change("c", None, row(2), pos=110), table.change("u", row(1), row(1, 5), pos=120))
+        go.touch()
+        assert fill.exception(300) is not None
+
+    assert target.rows(table.schema) == {1: row(1, 5), 2: row(2)}
 
 
 def test_history_has_each_change_once(
