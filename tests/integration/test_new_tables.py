@@ -128,16 +128,17 @@ def test_table_without_a_key_is_taken_up_when_it_gets_one(
         assert rows_of_reader(records) == source_rows(database, table)
 
 
-def test_swap_of_a_tool_that_changes_values_is_read(
+def test_swap_of_a_tool_that_changes_values_or_loses_rows_is_read(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
     """Also of tables that are excluded; a swap under the names of a tool is that of two tables."""
-    fill(database, "ghost", "looks", "_looks_new")
+    fill(database, "ghost", "cut", "looks", "_looks_new")
     database.execute("UPDATE _looks_new SET id = id + 50, v = 'new' ORDER BY id DESC")
     excluded = {**SMALL, "table.exclude.list": r".*\._.*"}
     with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, excluded)) as capture:
         capture.wait_snapshot()
         gh_ost(database, "ghost", "add column w timestamp not null default current_timestamp")
+        gh_ost(database, "cut", "partition by range (id) (partition p values less than (190))")
         database.execute("RENAME TABLE looks TO _looks_old, _looks_new TO looks")
         capture.wait_position(mysql_server)
 
@@ -146,7 +147,8 @@ def test_swap_of_a_tool_that_changes_values_is_read(
             computed = table != "ghost" or all(row.get("w") for row in found)
             return computed and {row["id"]: row["v"] for row in found} == source_rows(database, table)
 
-        eventually(lambda: equal("ghost") and equal("looks"), "the rows of both tables")
+        eventually(lambda: equal("ghost") and equal("cut") and equal("looks"), "the rows of all tables")
+        assert max(source_rows(database, "cut")) == 189
 
 
 def _alterations(broker: KafkaBroker, prefix: str, topic: str) -> list[ColumnChange]:
