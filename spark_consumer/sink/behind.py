@@ -5,6 +5,9 @@ new records the offset up to which they are read. Otherwise nobody would read th
 the range would say that they are applied. A table whose target is behind goes back: its position (parking.py) is set to
 the ledger, and its records are read again from there. If Kafka has removed them, reading them parks the table.
 
+A target that does not tell what it has applied, such as a copy of the rows alone, has applied nothing: a query that has
+read the topic reads all of it again. To rows that are there, that changes nothing.
+
 A step of a changelog can have no record of its own: a certificate releases what was held, a table begins again. So the
 ledger of a changelog reaches the step before too, and the state of the query (table_state.py) goes back with it.
 

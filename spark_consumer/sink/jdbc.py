@@ -110,7 +110,7 @@ class JdbcSink:
         target, topic_id = self._open(schema), self._context.topic_id(schema.topic)
         table, entry = target.table, target.table.entry
         if entry is None:
-            return {} if table.stored is None else None  # somebody's table, which is taken over
+            return {}
         if entry.topic != schema.topic:
             return None
         if not entry.ledger.is_of_another_topic(topic_id):

@@ -91,8 +91,8 @@ class TableSink(ABC, Generic[Table]):
     def _commit(self, commit: Callable[[], Result], table: Table) -> Result:
         """Run a command that commits, again if somebody else has changed the same files meanwhile."""
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
-        """Return the offsets that the table has applied."""
+    def applied(self, schema: TableSchema) -> Mapping[int, int]:
+        """Return the offsets that the table has applied; none if its history does not tell."""
         known = schema.topic in self._ledgers
         try:
             with self._alone(schema) as table:
@@ -110,7 +110,7 @@ class TableSink(ABC, Generic[Table]):
             known.pop(topic, None)
         self._empty.discard(topic)
 
-    def _applied(self, table: Table, schema: TableSchema) -> Mapping[int, int] | None:
+    def _applied(self, table: Table, schema: TableSchema) -> Mapping[int, int]:
         self._layout(schema)
         if schema.topic not in self._ledgers and table.exists:
             self._ledgers[schema.topic] = self._read_ledger(table, schema.topic)
@@ -119,7 +119,7 @@ class TableSink(ABC, Generic[Table]):
             return {}
         ledger, topic_id = self._ledgers[schema.topic], self._context.topic_id(schema.topic)
         if ledger is None:
-            return None
+            return {}
         if table.shard is None:
             ledger.require_same_topic(topic_id, "the table", hint=NEW_TOPIC_REMEDY, table=table.name)
         elif ledger.is_of_another_topic(topic_id):
@@ -246,8 +246,8 @@ class TableSink(ABC, Generic[Table]):
         """Write the rows of a changelog in one commit with the ledger."""
         assert batch.write is not None
         schema, query = batch.schema, self._context.query_id
-        if self.applied(schema) is not None:
-            (self._ledgers.get(schema.topic) or Ledger(schema.topic)).require_reached(query, batch.write)
+        self.applied(schema)
+        (self._ledgers.get(schema.topic) or Ledger(schema.topic)).require_reached(query, batch.write)
         self.prepare_table(schema)
         table, layout, evolved = self._tables[schema.topic], self._layout(schema), self._evolved[schema.topic]
         write, known = batch.write, self._ledgers[schema.topic]

@@ -261,6 +261,37 @@ def test_target_that_is_moved_away_is_loaded_from_the_beginning(
     assert set(run.parked()) == {table.schema.topic}
 
 
+@pytest.mark.parametrize(
+    "backend",
+    [DeltaBackend, *(pytest.param(each, marks=pytest.mark.long) for each in (OnPostgres, DeltaHistory))],
+    indirect=True,
+)
+def test_copy_of_the_rows_alone_gets_what_it_lacks(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """It does not tell what it has applied, as CREATE TABLE AS SELECT, or a dump of one table."""
+    run, table = start(backend, spark, kafka_broker, prefix, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100), table.change("c", None, row(2), pos=105))
+    put_back = saved(run)
+    if not isinstance(run.backend, JdbcBackend):
+        copy = tmp_path / "copy"
+        spark.read.format("delta").load(str(directory(run))).write.format("delta").save(str(copy))
+    run.batch(table.change("c", None, row(3), pos=110), table.change("d", row(2), None, pos=111))
+    if isinstance(run.backend, JdbcBackend):
+        put_back()
+        run.backend.sql("DELETE FROM {s}.tailrace_ledger")
+    else:
+        shutil.rmtree(directory(run))
+        shutil.move(copy, directory(run))
+    run.restart()
+
+    run.batch(table.change("c", None, row(4), pos=120))
+    assert run.parked() == {}
+    run.retry()
+    assert run.parked() == {}
+    assert run.backend.rows(table.schema) == {key: row(key) for key in (1, 3, 4)}
+
+
 @pytest.mark.long
 def test_rows_that_a_rollback_brings_back_go_with_the_truncate_event(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
