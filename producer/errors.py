@@ -122,6 +122,9 @@ class RecordTooLargeError(KafkaRequestError):
 class RecordRefusedError(RecordTooLargeError):
     """The broker has refused a record, some time after it was sent."""
 
+    size = 0
+    """Bytes of its key and its value."""
+
 
 class TransactionTimeoutError(KafkaRequestError):
     """The broker does not allow transactions of the requested duration."""

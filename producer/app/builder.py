@@ -73,6 +73,8 @@ class CaptureProcess:
     fork_server: ForkServer | None = None
     failed: dict[TableId, TableFault] = field(default_factory=dict)
     """Tables that ended the last session: the next one begins with them in error."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """See ``CommitSettings``."""
 
 
 @contextmanager
@@ -276,9 +278,7 @@ class SessionBuilder:
             StreamOffset(resume.offset, uncounted=rules.uncounted, has_unique_rows=tables.has_unique_rows),
             registry,
             settings=CommitSettings(
-                prefix,
-                interval_s=config.batch.commit_interval_ms / 1000,
-                max_records=config.batch.max_records,
+                prefix, config.batch.commit_interval_ms / 1000, config.batch.max_records, self._process.refused
             ),
             status=self._status,
             heartbeat=self._auxiliary.heartbeat(action),

@@ -15,6 +15,11 @@ log = structlog.get_logger(__name__)
 
 _SHOWN_BYTES: Final = 200
 _LOG_S: Final = 10.0
+TOPIC_LIMIT: Final = "a record is larger than its topic accepts"
+TOPIC_LIMIT_HINT: Final = (
+    "raise max.message.bytes of the topic above the size, and above producer.override.batch.size (1000000); or exclude "
+    "the column with column.exclude.list"
+)
 
 
 class ConnectionErrors:
@@ -87,14 +92,10 @@ class DeliveryReports:
     def too_large(self) -> RecordRefusedError:
         """Return the error for a record that its topic does not accept."""
         _, topic, key, size = self._failed or (0, "", b"", 0)
-        return RecordRefusedError(
-            "a record is larger than its topic accepts",
-            hint="raise max.message.bytes of the topic above the size, and above producer.override.batch.size "
-            "(1000000); or exclude the column with column.exclude.list",
-            topic=topic or "",
-            key=printable(key),
-            size=f"{size} bytes",
-        )
+        facts = {"topic": topic or "", "key": printable(key), "size": f"{size} bytes"}
+        error = RecordRefusedError(TOPIC_LIMIT, hint=TOPIC_LIMIT_HINT, **facts)
+        error.size = size
+        return error
 
 
 def record_too_large(message: str, hint: str, *, topic: str, key: object, size: int) -> RecordTooLargeError:

@@ -42,6 +42,6 @@ class NotificationService:
         value = notification.value(self._transaction.prefix, time.time_ns() // 1_000_000)
         if self._topic is not None:
             key, body = self._topic.record(notification.key(), value)
-            self._transaction.send(self._topic.name, key, body)
+            self._transaction.tell(self._topic.name, key, body, notification=f"{aggregate_type} {notification_type}")
         if self._to_log:
             log.info("notification", **{name: content for name, content in value.items() if name != "timestamp"})

@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from tailrace.producer.config.filters import TableFilter
-from tailrace.producer.errors import RecordTooLargeError, SourceError, SourceUnavailableError
+from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import STRUCTURE_KEY, structure_key
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
@@ -33,8 +31,6 @@ from tailrace.producer.serialization.envelope.source_info import source_struct
 from tailrace.producer.serialization.record_converter import TopicConverter
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.runtime.errors import SchemaError
-
-log = structlog.get_logger(__name__)
 
 _KINDS = {Change.CREATE: "CREATE", Change.ALTER: "ALTER", Change.RENAME: "ALTER", Change.DROP: "DROP"}
 
@@ -182,17 +178,7 @@ class SchemaChangeTopic:
     def _write(self, name: str, source: Struct, ddl: str, changes: Sequence[Struct]) -> None:
         value = change_value(source, ts_ms=time.time_ns() // 1_000_000, database=name, ddl=ddl, changes=changes)
         record = self._topic.record(change_key(name), value)
-        try:
-            self._transaction.send(self._topic.name, *record, self._settings.headers, partition=0)
-        except RecordTooLargeError as error:
-            # It only tells of a change: the records of tables do not depend on it.
-            log.error(
-                "a statement is not in the topic of schema changes: its record is larger than the client may send",
-                topic=self._topic.name,
-                statement=ddl[:200],
-                hint="raise producer.override.max.request.size, and max.message.bytes of the topic with it",
-                size=error.context.get("size"),
-            )
+        self._transaction.tell(self._topic.name, *record, self._settings.headers, partition=0, statement=ddl[:200])
 
 
 class _DefinitionWriter:

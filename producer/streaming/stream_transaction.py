@@ -3,6 +3,10 @@
 Whatever the stream writes (changes, watermarks, state, signals, notifications, heartbeats) goes through this object.
 So a record is visible exactly if the stored offset, or the state written with it, says that it was written.
 
+One record that Kafka does not take must not end the stream at each start. A table whose record it is, is in error. What
+only tells of something (a schema change, a notification, transaction metadata) is left out: the client refuses it at
+once, and the broker with the whole transaction, so that the next session knows the size (``CommitSettings.refused``).
+
 A commit is due as soon as the log is caught up, so that a change does not wait; while there is more to read, when the
 interval has passed or the transaction is full. Between two commits the stream reads for at least as long as the last
 one took: batches grow with the load, and commits take at most half of the time.
@@ -11,10 +15,14 @@ one took: batches grow with the load, and commits take at most half of the time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
+from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
+from tailrace.producer.kafka.delivery import TOPIC_LIMIT, TOPIC_LIMIT_HINT, record_too_large
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset, backfill_key, backfill_value
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
 from tailrace.producer.model.protocols import Offset
@@ -26,6 +34,8 @@ from tailrace.schemas.names import state_topic
 
 if TYPE_CHECKING:
     from tailrace.producer.native.codec import Sender
+
+log = structlog.get_logger(__name__)
 
 _IDLE_INTERVAL_S: Final = 1.0
 """How often an offset is stored that advanced without records."""
@@ -40,6 +50,8 @@ class CommitSettings:
     prefix: str
     interval_s: float
     max_records: int
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """Topics that belong to no table -> the size of the smallest record that the broker has refused."""
 
 
 class StreamTransaction:
@@ -100,9 +112,39 @@ class StreamTransaction:
     def send(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None, *, partition: int = -1
     ) -> None:
-        """Write one record; -1: the key chooses the partition."""
+        """Write one record; -1: the key chooses the partition.
+
+        Raises RecordTooLargeError for a record that Kafka does not take, or has refused in a session before.
+        """
+        limit = self._settings.refused.get(topic)
+        if limit is not None and (size := len(key or b"") + len(value or b"")) >= limit:
+            raise record_too_large(TOPIC_LIMIT, TOPIC_LIMIT_HINT, topic=topic, key=key, size=size)
         self.open()
         self._producer.send(topic, key, value, headers, partition=partition)
+
+    def tell(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None = None,
+        *,
+        partition: int = -1,
+        **about: object,
+    ) -> None:
+        """Write a record that no other one depends on: one that is too large is left out, with ``about`` in the log."""
+        try:
+            self.send(topic, key, value, headers, partition=partition)
+        except RecordTooLargeError as error:
+            if isinstance(error, RecordRefusedError):
+                raise  # it is another record
+            log.error(
+                "a record is left out: it is larger than Kafka accepts",
+                topic=topic,
+                hint="raise producer.override.max.request.size, and max.message.bytes of the topic, above the size",
+                size=error.context.get("size"),
+                **about,
+            )
 
     def send_all(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
         """Write many records that share topic and headers."""

@@ -53,7 +53,7 @@ class TransactionBlockWriter:
             self._send(begin.gtid, end_value(begin.gtid, counts, _ts_ms(begin, commit.ts)))
 
     def _send(self, gtid: str, value: Struct) -> None:
-        self._transaction.send(self._topic.name, *self._topic.record(transaction_key(gtid), value))
+        self._transaction.tell(self._topic.name, *self._topic.record(transaction_key(gtid), value), transaction=gtid)
 
 
 def with_transaction_block(rows: EventRows, add_block: AddBlock) -> EventRows:

@@ -346,3 +346,26 @@ def test_log_has_few_lines_of_its_own_while_no_broker_answers(
         message = "Kafka: a connection failed"
         eventually(lambda: capture.log.read_text().count(message) > 1, "a second line about it, ten seconds later")
         assert [line for line in capture.log.read_text().splitlines() if not line.startswith("{")] == []
+
+
+@pytest.mark.long
+def test_a_schema_change_that_the_broker_refuses_is_left_out(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """It is refused with the transaction that it is in. The next session knows it, and the rows are written."""
+    kafka_broker.create_topic(prefix, settings={"max.message.bytes": "40000"})
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name)) as capture:
+        capture.wait_snapshot()
+        database.execute(f"ALTER TABLE t ADD COLUMN v INT /* {os.urandom(50_000).hex()} */")
+        database.execute("INSERT INTO t VALUES (1, 2)")
+        capture.wait_position(mysql_server)
+        database.execute("ALTER TABLE t ADD COLUMN w INT")
+        capture.wait_position(mysql_server)
+
+    assert [
+        record.json["after"]["v"] for record in read_topic(kafka_broker.bootstrap, f"{prefix}.{database.name}.t")
+    ] == [2]
+    statements = [record.json["ddl"] for record in read_topic(kafka_broker.bootstrap, prefix)]
+    assert "ALTER TABLE t ADD COLUMN w INT" in statements
+    assert not [statement for statement in statements if "COLUMN v" in statement]

@@ -51,7 +51,7 @@ class _Sent:
         self.offset = offset
         self.records: list[tuple[str, bytes | None, bytes | None]] = []
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+    def tell(self, topic: str, key: bytes | None, value: bytes | None, **_: object) -> None:
         self.records.append((topic, key, value))
 
 

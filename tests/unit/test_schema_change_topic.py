@@ -21,7 +21,7 @@ def _tables(effects: list[DdlEffect]) -> list[str | None]:
     """Return ``source.table`` of the records of a statement."""
     written: list[bytes] = []
     transaction: Any = SimpleNamespace(
-        send=lambda _topic, _key, value, _headers, partition: written.append(value),  # noqa: ARG005
+        tell=lambda _topic, _key, value, _headers, **_: written.append(value),
         store=lambda _key, _value: None,
     )
 

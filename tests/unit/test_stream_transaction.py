@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
+from tailrace.producer.app.capture import note_refused
+from tailrace.producer.config import load
+from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset
+from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.split import Range, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.ops.status import Status
 from tailrace.producer.streaming import stream_transaction as module
 from tailrace.producer.streaming.heartbeat import HeartbeatRecord
+from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.split_registry import SplitRegistry
-from tailrace.producer.streaming.stream_transaction import StreamTransaction
+from tailrace.producer.streaming.stream_transaction import CommitSettings, StreamTransaction
 from tests.support.stream import FILE, SERVER, START, FakeProducer, stream_transaction
+from tests.unit.test_config_load import BASE
 
 TABLE = TableId("db", "t")
 
@@ -212,3 +221,51 @@ def test_backfill_counts_are_stored_when_they_change(clock: Clock) -> None:
     states = [[(key, value) for _, key, value in records[:-1]] for records in producer.committed]
     assert states == [[(b"backfill/db.t:s:1", b'{"count":2}')], []]
     assert "backfill" not in offsets(producer)[0]
+
+
+class Client(FakeProducer):
+    """Refuses large records at once, and one record with the answer to an earlier one."""
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None, *_: Headers | None, partition: int = -1) -> None:
+        if value == b"late":
+            raise RecordRefusedError("a record is larger than its topic accepts", topic="p.db.t")
+        if len(value or b"") > 100:
+            raise RecordTooLargeError("a record is larger than the Kafka client may send", size="101 bytes")
+        super().send(topic, key, value, partition=partition)
+
+
+def test_a_record_that_only_tells_of_something_is_left_out_if_it_is_too_large() -> None:
+    """For the client, or as the broker has said in a session before; what it answers to another record is raised."""
+    producer = Client()
+    settings = CommitSettings("p", 1.0, 1000, {"p": 50})
+    offset = StreamOffset(StoredOffset(START))
+    transaction = StreamTransaction(producer, offset, SplitRegistry(), settings=settings, status=Status())  # type: ignore[arg-type]
+
+    with capture_logs() as logs:
+        for size in (1, 49, 101):
+            transaction.tell("p", b"k", b"v" * size, statement="ALTER")
+            transaction.tell("other", b"k", b"v" * size)
+
+    assert [(topic, len(value or b"")) for topic, _, value in producer.open] == [("p", 1), ("other", 1), ("other", 49)]
+    assert [(entry["topic"], entry["size"], entry.get("statement")) for entry in logs] == [
+        ("p", "50 bytes", "ALTER"),
+        ("p", "102 bytes", "ALTER"),
+        ("other", "101 bytes", None),
+    ]
+    with pytest.raises(RecordRefusedError):
+        transaction.tell("other", b"k", b"late")
+    with pytest.raises(RecordTooLargeError, match="its topic accepts"):
+        transaction.send("p", b"k", b"v" * 50)
+
+
+@pytest.mark.parametrize(
+    ("topic", "learned"), [("p", True), ("p.tailrace.schemas", True), ("p.tailrace.state", True), ("p.db.t", False)]
+)
+def test_a_session_knows_what_was_refused_before(topic: str, learned: bool) -> None:
+    """Once for each size, so that what cannot be left out stops the producer. The table of a row is in error."""
+    process: Any = SimpleNamespace(config=load(None, {}, {**BASE, "topic.prefix": "p"}), refused={})
+    error = RecordRefusedError("a record is larger than its topic accepts", topic=topic)
+    for size, smaller in ((70, True), (70, False), (80, False), (60, True)):
+        error.size = size
+        assert note_refused(process, error) == (learned and smaller)
+    assert process.refused == ({topic: 60} if learned else {})
