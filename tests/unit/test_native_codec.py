@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 from unittest import mock
 
@@ -148,3 +150,19 @@ def test_switch_is_named() -> None:
     """TAILRACE_NATIVE=0 switches the extension off, and the reason says so."""
     with mock.patch.dict(os.environ, {loader.SWITCH: "0"}):
         assert loader.unused_because() == "TAILRACE_NATIVE=0"
+
+
+def test_a_large_record_takes_little_more_room_than_its_size() -> None:
+    """A limit of the address space may apply (vm.overcommit_memory=2), also to what is never used."""
+    from tailrace.producer.native.codec import Records  # noqa: PLC0415 - the module is optional
+
+    value = bytes(96 << 20)
+    records = Records()
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (128 << 20), limits[1]))
+    try:
+        records.extend([(b"k", value)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert len(records) == 1
