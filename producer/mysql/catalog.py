@@ -63,8 +63,8 @@ def read_tables(
 
     A table with a column of an unknown type, or that the account may not read, has an error instead. The number of
     queries does not depend on the number of tables, but on that of batches. Three kinds of tables have one query more:
-    those without a primary key and with several unique keys, those with defaults that the catalog does not have
-    exactly, and those with privileges on columns.
+    those without a primary key and with several unique keys on the same columns, those with defaults that the catalog
+    does not have exactly, and those with privileges on columns.
     """
     for batch in _batches(tables):
         columns, granted = _grouped(connection, _COLUMNS, batch), _grouped(connection, _COLUMN_GRANTS, batch)
@@ -148,11 +148,12 @@ _COLUMNS: Final = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_OCTET_LENGTH, "
     "NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, "
     "COLLATION_NAME, COLUMN_DEFAULT, COLUMN_COMMENT, EXTRA, GENERATION_EXPRESSION, PRIVILEGES, "
-    "ORDINAL_POSITION "
+    "COLUMN_KEY, ORDINAL_POSITION "
     "FROM information_schema.COLUMNS WHERE {}"
 )
 _COLLATION: Final = 9
 _PRIVILEGES: Final = 14
+_KEY: Final = 15
 """Their indexes in a row of that, without database and table."""
 _KEYS: Final = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART "
@@ -203,7 +204,11 @@ def _definition(
         if all(column in required and prefix is None for column, prefix in parts)
     }
     if not primary and len(unique) > 1:
-        # Only this statement has the server's own order, and the binlog names the first one as the key.
+        # The binlog names the first one in the server's own order as the key, and the server marks its columns.
+        marked = {row[0] for row in ordered if _text(row[_KEY]) == "PRI"}
+        unique = {index: names for index, names in unique.items() if marked == set(names)} or unique
+    if not primary and len(unique) > 1:
+        # Of keys on the same columns only this statement has the order; it waits for one that locks the table.
         order = dict.fromkeys(str(row[2]) for row in query(connection, f"SHOW KEYS FROM {table.quoted}"))
         unique = {index: unique[index] for index in order if index in unique}
     primary_key = tuple(column for column, _ in primary if column is not None)

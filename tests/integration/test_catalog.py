@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from tailrace.producer.mysql.connection import (
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tests.support.binlog import account_settings, settings_of
+from tests.support.capture import eventually
 from tests.support.database import Database
 
 
@@ -165,6 +167,41 @@ def test_row_estimate_is_not_a_day_old(database: Database) -> None:
         database.execute("INSERT INTO t VALUES (1), (2), (3), (4)")
         database.execute("ANALYZE TABLE t")
         assert estimated_rows(session, TableId(database.name, "t")) == 4
+
+
+@pytest.mark.long
+def test_a_definition_is_read_while_a_statement_locks_its_table(database: Database) -> None:
+    """The stream reads it between the changes of all tables. The estimate of the rows waits, and so does SHOW KEYS."""
+    columns = "a INT NOT NULL, b INT NOT NULL, v VARCHAR(9)"
+    database.execute(f"CREATE TABLE t ({columns}, UNIQUE KEY z (b, a), UNIQUE KEY y (a))")
+    database.execute("INSERT INTO t VALUES " + ", ".join(f"({number}, 1, 'x')" for number in range(40)))
+    index = "ADD INDEX i ((CAST(SHA2(REPEAT(v, 30000000), 512) AS CHAR(128))))"  # takes long for each row
+
+    def alter() -> None:
+        with suppress(OperationalError), altering.cursor() as cursor:  # it is killed
+            cursor.execute(f"ALTER TABLE t {index}, ALGORITHM=INPLACE, LOCK=EXCLUSIVE")
+
+    def locked() -> bool:
+        with database.connect() as probe, probe.cursor() as cursor:
+            cursor.execute("SET lock_wait_timeout = 1")
+            try:
+                cursor.execute("SELECT 1 FROM t LIMIT 0")
+            except OperationalError:
+                return True
+        return False
+
+    with database.connect() as altering, connect(settings_of(database.server)) as session:
+        number = altering.thread_id()  # type: ignore[no-untyped-call]
+        statement = threading.Thread(target=alter)
+        statement.start()
+        try:
+            eventually(locked, "the lock of the statement", 60)
+            found = read_table(session, TableId(database.name, "t"))
+            assert locked(), "the statement had ended"
+        finally:
+            database.execute(f"KILL QUERY {number}")
+            statement.join()
+    assert found.unique_key == ("b", "a")
 
 
 def test_session_reads_in_utc_with_fixed_modes(database: Database) -> None:
