@@ -17,7 +17,8 @@ from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.errors import as_tailrace_error
 from tailrace.spark_consumer.files import children
-from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
+from tailrace.spark_consumer.normalize.carry_over import CarryOver
+from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
 from tailrace.spark_consumer.query import table_topics
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
@@ -62,6 +63,9 @@ def _reload(spark: SparkSession, config: ConsumerConfig, topic: str, start: Star
         step=before.step + 1, unverified=bool(begins), ends=begins, topic_id=topic_id, begins=begins, moved_keys=moved
     )
     states.save(spark, topic, state, TableState())
+    # The state names none of them any more, so nothing else removes them.
+    CarryOver(config.checkpoint).remove_all(spark, topic)
+    RememberedDeletes(config.checkpoint).keep(spark, topic, ())
     return starts
 
 

@@ -86,6 +86,10 @@ class CarryOver:
                 delete(spark, self._path(topic, folder))
         self._removed[topic] = folders
 
+    def remove_all(self, spark: SparkSession, topic: str) -> None:
+        """Remove all folders of a topic."""
+        delete(spark, f"{self._root}/{topic}")
+
     def _path(self, topic: str, folder: HeldFolder) -> str:
         name = hashlib.sha256(folder.holder.encode()).hexdigest()[:_DIGITS]
         return f"{self._root}/{topic}/{folder.step}/{_FOLDER}={name}"

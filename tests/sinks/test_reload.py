@@ -24,6 +24,7 @@ from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import JdbcBackend
 from tests.sinks.test_delta import DeltaBackend
+from tests.sinks.test_history import DeltaHistory
 from tests.sinks.test_iceberg import IcebergBackend
 from tests.sinks.test_upsert_kafka import UpsertKafkaBackend
 from tests.spark.records import Feed, Table, table_schema
@@ -182,6 +183,21 @@ def test_earliest_loads_all_records(
 
     assert run.parked() == {}
     assert backend.rows(table.schema) == {number: row(number) for number in (1, 2, 3, 4)}
+
+
+def test_records_that_were_held_are_removed(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    feed, backend = Feed(kafka_broker, prefix), DeltaHistory(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    run = BatchRunner(feed, table, backend, tmp_path)
+    run.batch(table.snapshot(prefix, 0, [row(1)], low=100, high=100), table.change("c", None, row(2), pos=110))
+    held = tmp_path / "checkpoint" / "carry-over" / table.schema.topic
+    assert len(list(held.iterdir())) == 1
+
+    reload._reload(run._spark, config.parse(given_to(run)), table.schema.topic, "earliest")
+
+    assert not held.exists()
 
 
 def test_a_table_in_another_shape_is_loaded_when_the_former_one_is_moved_away(
