@@ -21,6 +21,7 @@ from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later, truncate_time, without_truncated
 from tailrace.spark_consumer.sink.base import TableBatch, Write
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
+from tailrace.spark_consumer.source.kafka import new_changelog_remedy
 from tailrace.spark_consumer.tables.work import CACHE, TablePart
 from tailrace.spark_consumer.transform.failing_record import failures_named
 
@@ -136,7 +137,7 @@ class ChangelogTable(TablePart):
         if before.topic_id and topic_id and before.topic_id != topic_id:
             raise NewTopicError(
                 f"topic {self._topic} was deleted and created again: the changelog has the records of the former one",
-                hint="start a query with another checkpointLocation and another target for this table",
+                hint=new_changelog_remedy(self._topic),
                 read_topic_id=before.topic_id,
                 topic_id=topic_id,
             )
