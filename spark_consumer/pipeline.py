@@ -243,8 +243,8 @@ class Pipeline:
 
     def _without_control(self, ranges: BatchRanges) -> BatchRanges:
         control = watermarks_topic(self._settings.prefix)
-        end = {topic: offsets for topic, offsets in ranges.end.items() if topic != control}
-        return BatchRanges(ranges.start, end)
+        both = ranges.start, ranges.end
+        return BatchRanges(*({name: own for name, own in each.items() if name != control} for each in both))
 
     def _idle_with_ends(self, spark: SparkSession, ranges: BatchRanges) -> dict[str, TopicRange]:
         """Return topics without records in the batch that have unused END certificates, with empty ranges.

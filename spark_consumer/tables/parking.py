@@ -136,6 +136,7 @@ class ParkedTables:
         with self._lock:
             # A table without records in the batch may use certificates then.
             self._remove_reached(spark, batch.start)
+            self._keep_absent(spark, batch)
             admitted = {}
             for topic, found in batch.ranges.items():
                 table = self._tables.setdefault(topic, TrackedTable(topic))
@@ -144,6 +145,18 @@ class ParkedTables:
                     admitted[topic] = own
                     table.begin(TableProgress.IN_BATCH, batch.start.get(topic, {}))
             return admitted
+
+    def _keep_absent(self, spark: SparkSession, batch: BatchRanges) -> None:
+        """Keep how far the tables are whose topics are no longer in the query: excluded, deleted, or without access.
+
+        If a topic comes back, Spark begins at its beginning.
+        """
+        for topic in batch.start.keys() - batch.end.keys():
+            table = self._tables.setdefault(topic, TrackedTable(topic))
+            if table.position is None:
+                topic_id = table.topic_id or self._topic_id(topic)
+                self._store(spark, TablePosition(topic, dict(batch.start[topic]), topic_id=topic_id))
+                table.settle()
 
     def _range_in(self, batch: BatchRanges, table: TrackedTable, found: TopicRange) -> TopicRange | None:
         if table.position is None:

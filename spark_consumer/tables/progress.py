@@ -37,7 +37,7 @@ class TableProgress(StrEnum):
 
 
 TRANSITIONS: Final[Mapping[TableProgress, frozenset[TableProgress]]] = {
-    TableProgress.FOLLOWING: frozenset({TableProgress.IN_BATCH}),
+    TableProgress.FOLLOWING: frozenset({TableProgress.IN_BATCH, TableProgress.BEHIND}),
     TableProgress.IN_BATCH: frozenset(
         {TableProgress.FOLLOWING, TableProgress.BEHIND, TableProgress.PARKED, TableProgress.LOST_END}
     ),
