@@ -274,7 +274,7 @@ class Pipeline:
         ends: Mapping[str, int],
         batch_id: int,
     ) -> TableWork:
-        """Return the work of a table; ``ends`` are all partitions, with the offsets up to which they are read then."""
+        """Return the work of a table; ``ends`` are all partitions, with the offsets at which the work ends."""
 
         def open_table() -> MakePart:
             services = opened.services[self._query.sinks.router.of(topic).name]
@@ -282,7 +282,7 @@ class Pipeline:
             kind = ChangelogTable if images is Images.CHANGELOG else UpsertTable
             return partial(kind, services, topic, batch_id, images=images)
 
-        read = {int(name): offset for name, offset in ends.items()}
+        read = {int(name): offset for name, offset in self._parked.read_to(topic, ends).items()}
         return TableWork(opened.parts, open_table, topic, found, read)
 
     def _run(self, spark: SparkSession, pool: TablePool, works: Sequence[TableWork]) -> dict[str, BaseException]:
@@ -358,6 +358,6 @@ class Pipeline:
 
 
 def _ends_of_chunk(found: TopicRange, ends: Mapping[str, int]) -> dict[str, int]:
-    """Return the ends of a chunk for all partitions of its topic; 0 where it does not say how far they are read."""
+    """Return the ends of a chunk for all partitions of its topic; 0 for those that it leaves out."""
     own = {str(number): each.end for number, each in found.partitions.items()}
     return {name: own.get(name, 0) for name in ends}

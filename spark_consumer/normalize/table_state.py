@@ -58,12 +58,13 @@ class TableState:
     """Only for upserts."""
     topic_id: str = ""
     """Kafka's id of the topic that was read; empty if it was not known."""
-    begins: Mapping[int, int] = field(default_factory=dict)
-    """Partition to the offset at which the table begins (reload.py); one that is missing begins at 0."""
+    begins: Mapping[int, int] | None = None
+    """Partition to the offset at which the table begins: that of its first range, or of a reload (reload.py). One that
+    is missing begins at 0. None: written by an earlier release."""
 
-    def begins_in(self, topic_id: str) -> Mapping[int, int]:
+    def begins_in(self, topic_id: str) -> Mapping[int, int] | None:
         """Return where the table begins in a topic, '' if its id is not known: in another one at 0."""
-        return self.begins if topic_id in {"", self.topic_id} else {}
+        return self.begins if "" in {topic_id, self.topic_id} or topic_id == self.topic_id else {}
 
     def counts_before(self, found: TopicRange | None) -> bool:
         """Return whether none of the records of a range is counted."""
@@ -111,7 +112,7 @@ class TableState:
             "movedKeys": self.moved_keys.to_json(),
             "truncated": None if self.truncated is None else self.truncated.text,
             "topicId": self.topic_id,
-            "begins": {str(partition): offset for partition, offset in self.begins.items()},
+            "begins": None if self.begins is None else {str(p): offset for p, offset in self.begins.items()},
         }
 
     @classmethod
@@ -132,7 +133,7 @@ class TableState:
             moved_keys=MovedKeys.from_json(body["movedKeys"]),
             truncated=None if body["truncated"] is None else Sequence.from_text(body["truncated"]),
             topic_id=body.get("topicId", ""),
-            begins={int(partition): offset for partition, offset in body.get("begins", {}).items()},
+            begins=None if (begins := body.get("begins")) is None else {int(p): each for p, each in begins.items()},
         )
 
 

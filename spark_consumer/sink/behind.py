@@ -11,9 +11,9 @@ read the topic reads all of it again. To rows that are there, that changes nothi
 A step of a changelog can have no record of its own: a certificate releases what was held, a table begins again. So the
 ledger of a changelog reaches the step before too, and the state of the query (table_state.py) goes back with it.
 
-Whether a partition that the ledger lacks was read is known only of a topic that has had all its records from the
-beginning, or from where its table begins (reload.py): of others, a query has started behind records that no target
-gets.
+A target gets no record from before the offset at which its table begins (table_state.py): that of the first batch of a
+query that does not need all records of a topic, or of a reload (reload.py). Only of a state that an earlier release of
+such a query has written this is not known. Then a partition that the ledger lacks is not compared.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.source.ranges import EARLIEST
 
 
 class TargetBehindError(SinkError):
@@ -33,7 +34,8 @@ class TargetBehindError(SinkError):
 
         ``step``: the last step of the query that a changelog has; None if it does not tell.
         """
-        self.starts = {str(number): offset for number, offset in applied.items()}
+        # Whether Kafka has removed records before the earliest offset is decided as for a new table (snapshot.py).
+        self.starts = {str(number): offset or EARLIEST for number, offset in applied.items()}
         self.step = step
         super().__init__(
             f"the target has not applied all records of topic {topic} that are before those of the batch",

@@ -274,6 +274,15 @@ class ParkedTables:
                 if table.progress is work:
                     table.settle()
 
+    def read_to(self, topic: str, ends: Mapping[str, int]) -> dict[str, int]:
+        """Return how far each partition of a table is read after work on it that ends at some offsets.
+
+        Of a partition without records in the work the position says it: the work can end before it.
+        """
+        position = self._tables[topic].position
+        starts = {} if position is None else position.starts
+        return {name: max(end, starts.get(name, 0)) for name, end in ends.items()}
+
     def planned(self, topic: str) -> Mapping[str, int]:
         """Return the end of the part of a table that an earlier attempt began; empty if there is none."""
         position = self._tables[topic].position

@@ -49,8 +49,20 @@ class Snapshots:
 
     def whole_from(self, topic: str, before: TableState) -> Mapping[int, int] | None:
         """Return from which offsets earlier batches have read the topic (``check_start``); None: it is not known."""
-        is_known = before.step >= 0 and not self.accept_incomplete
-        return before.begins_in(self.reading.topic_id(topic)) if is_known else None
+        if before.step < 0:
+            return None
+        begins = before.begins_in(self.reading.topic_id(topic))
+        return {} if begins is None and not self.accept_incomplete else begins
+
+    def begins(self, topic: str, before: TableState, begins: Mapping[int, int]) -> Mapping[int, int] | None:
+        """Return where a table begins, for the state after a batch that begins at some offsets.
+
+        The first batch says it. A table that must have all records of its topic begins at 0, also if the target has
+        applied those before the batch.
+        """
+        if before.step >= 0:
+            return before.begins_in(self.reading.topic_id(topic))
+        return begins if self.accept_incomplete else {}
 
     def known_keys(self, spark: SparkSession, topic: str, before: TableState, partitions: int) -> MovedKeys:
         """Return what is known of the partitions of a topic, of which there are so many now, before a batch."""

@@ -148,7 +148,8 @@ class UpsertTable(TablePart):
         """Keep in mind that records are not counted, unless an earlier attempt of the batch has counted them."""
         before, after = self._load(spark)
         if after is None and not before.unverified:
-            state = replace(before, step=before.step + 1, batch=-1, idle=False, unverified=True)
+            begins = self._snapshots.begins(self._topic, before, self._begins)
+            state = replace(before, step=before.step + 1, batch=-1, idle=False, unverified=True, begins=begins)
             self._stored.states.save(spark, self._topic, state, before)
 
     def _require_same_topic(self, spark: SparkSession, applied: Mapping[int, int], before: TableState) -> None:

@@ -113,7 +113,7 @@ class TablePart(ABC):
             ends=before.ends_after(self._range),
             progress=progress,
             topic_id=self._reading.topic_id(self._topic) or before.topic_id,
-            begins=before.begins_in(self._reading.topic_id(self._topic)),
+            begins=self._snapshots.begins(self._topic, before, self._begins),
         )
 
     def _result(self, state: TableState, rows: int, newest_ms: int | None, kinds: Mapping[str, int]) -> TableResult:

@@ -96,6 +96,13 @@ class BatchRunner:
             self._pipeline = self._new_pipeline(cut)
         self._run(planned)
 
+    def leave(self) -> None:
+        """Process a batch in which the query does not have the topic of the table."""
+        self._number += 1
+        self._start = self._end
+        self._end = {topic: ends for topic, ends in self._ends().items() if topic != self.table.schema.topic}
+        self._run()
+
     def repeat(self) -> None:
         """Process the last batch again in a new process of the same query, as Spark does after a failure."""
         self._pipeline = self._new_pipeline(None)

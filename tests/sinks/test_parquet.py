@@ -139,3 +139,22 @@ def test_files_are_partitioned_by_the_day_of_the_change(
     foreign = feed.table(table_schema(prefix, "v", INTEGER))
     with pytest.raises(SinkError, match=r"exists and is no changelog of Tailrace"):
         BatchRunner(feed, foreign, backend, tmp_path / "v").batch(foreign.change("c", None, row(1), pos=100))
+
+
+def test_table_that_leaves_the_query_and_comes_back_goes_on_where_it_was(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """It was excluded, or not to be seen: Spark begins at the beginning of its topic."""
+    feed, backend = Feed(kafka_broker, prefix), ParquetBackend(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    run = BatchRunner(feed, table, backend, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100))
+    run.batch(table.change("c", None, row(2), pos=110))
+    run.leave()
+    run.restart()
+    run.batch(table.change("c", None, row(3), pos=120))
+    run.batch(table.change("c", None, row(4), pos=130))
+
+    kinds = {key: [kind for kind, _ in found] for key, found in backend.changelog(table.schema).items()}
+    assert kinds == {key: ["+I"] for key in (1, 2, 3, 4)}
+    assert not list((tmp_path / "checkpoint" / "tailrace" / "parked").glob("*.json"))

@@ -26,6 +26,8 @@ from tests.sinks.jdbc_backend import JdbcBackend
 from tests.sinks.test_delta import DeltaBackend
 from tests.sinks.test_history import DeltaHistory
 from tests.sinks.test_iceberg import IcebergBackend
+from tests.sinks.test_new_topics import Tables
+from tests.sinks.test_parquet import ParquetBackend
 from tests.sinks.test_upsert_kafka import UpsertKafkaBackend
 from tests.spark.records import Feed, Table, table_schema
 
@@ -158,6 +160,29 @@ def test_all_sinks_name_a_command_that_helps(
     read_by_the_producer(run, other)
 
 
+def test_partition_that_a_batch_reads_less_far_begins_where_the_table_does(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Spark bounds the first batch: it ends behind the position in one partition, and before it in the other."""
+    feed, backend = Feed(kafka_broker, prefix), DeltaHistory(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER), partitions=2)
+    run = BatchRunner(feed, table, backend, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100), table.change("c", None, row(2), pos=105))
+    behind = table.partition(table.key(row(4)))
+    read = run._end[table.schema.topic][str(behind)]
+    run.write(table.change("c", None, row(3), pos=110), table.change("c", None, row(4), pos=111))
+
+    move_away(run)
+    reload._reload(run._spark, config.parse(given_to(run)), table.schema.topic, "latest")
+    run.restart()
+    run.batch(table.change("c", None, row(5), pos=120), until={behind: read})
+    run.batch(table.change("c", None, row(6), pos=130))
+    run.retry()
+
+    assert run.parked() == {}
+    assert set(backend.rows(table.schema)) == {5, 6}
+
+
 def test_earliest_loads_all_records(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -198,6 +223,32 @@ def test_records_that_were_held_are_removed(
     reload._reload(run._spark, config.parse(given_to(run)), table.schema.topic, "earliest")
 
     assert not held.exists()
+
+
+@pytest.mark.parametrize("backend", [DeltaHistory, ParquetBackend], indirect=True)
+def test_a_changelog_goes_on_in_a_new_topic_of_the_name(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The checkpoint has the former topic, also if the target is moved away."""
+    tables = Tables(backend(spark, kafka_broker, tmp_path), prefix)
+    tables.batch(tables.changes(tables.table, 1))
+    tables.delete()
+    tables.create(2, 3)
+    tables.batch()
+    assert "was deleted and created again" in tables.reason()
+    [_, _, topic, _, begin, *_] = arguments_of(tables.run.parked()[tables.topic]["hint"])
+    assert topic == tables.topic
+    assert begin == "earliest"
+
+    folder = "tables" if isinstance(tables.backend, DeltaHistory) else "changelogs"
+    shutil.rmtree(tmp_path / folder / "shop" / "gone")
+    reload._reload(tables.run._spark, config.parse(given_to(tables.run)), topic, "earliest")
+    tables.run.restart()
+    tables.batch(tables.changes(tables.table, 4, n=1))
+    tables.run.retry()
+
+    assert tables.reason() == ""
+    assert tables.rows() == {2: 1, 3: 1, 4: 1}
 
 
 def test_a_table_in_another_shape_is_loaded_when_the_former_one_is_moved_away(

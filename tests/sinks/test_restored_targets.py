@@ -256,7 +256,7 @@ def test_target_that_is_moved_away_is_loaded_from_the_beginning(
     admin.delete_records([beginning])[beginning].result(60)
     run.restart()
     run.batch(table.change("c", None, row(3), pos=120))
-    with pytest.raises(IncompleteTopicError, match="has lost records that were not read"):
+    with pytest.raises(IncompleteTopicError, match="has lost its beginning"):
         run.retry()
     assert set(run.parked()) == {table.schema.topic}
 
@@ -290,6 +290,64 @@ def test_copy_of_the_rows_alone_gets_what_it_lacks(
     run.retry()
     assert run.parked() == {}
     assert run.backend.rows(table.schema) == {key: row(key) for key in (1, 3, 4)}
+
+
+@pytest.mark.parametrize("shape", ["soft-delete", pytest.param("history", marks=pytest.mark.long)])
+def test_backlog_of_one_partition_finds_a_target_behind_in_the_other(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, shape: str
+) -> None:
+    """Both are loaded by the next attempt, and not only by the next record."""
+    first, table = start(DeltaBackend, spark, kafka_broker, prefix, tmp_path, partitions=2)
+    first.batch(table.change("c", None, row(1), pos=100), table.change("c", None, row(2), pos=105))
+    run = BatchRunner(first.feed, table, first.backend, tmp_path, {"sink.shape.overrides": rf"shop\.t:{shape}"})
+    run._number, run._end = first._number, first._end
+    other = run.feed.table(table_schema(prefix, "other", INTEGER))
+    run.others.append(other)
+    run.restart()
+    run.batch(table.change("c", None, row(3), pos=110), other.change("c", None, row(3), pos=111))
+    assert "the next attempt loads it again" in run.parked()[table.schema.topic]["hint"]
+
+    shutil.rmtree(directory(run))
+    run.retry()
+
+    assert run.parked() == {}
+    rows = spark.read.format("delta").load(str(directory(run))).collect()
+    assert sorted(each["id"] for each in rows) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("backend", [DeltaBackend, pytest.param(DeltaHistory, marks=pytest.mark.long)], indirect=True)
+def test_target_of_a_table_that_may_lack_rows_is_loaded_from_where_the_table_begins(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """As with startingOffsets=latest; then Kafka does not have its first records any more."""
+    run, table = start(backend, spark, kafka_broker, prefix, tmp_path)
+    run.accept_incomplete = True
+    run.write(table.change("c", None, row(1), pos=100))
+    run.seek({0: 2})
+    run.restart()
+    run.batch(table.change("c", None, row(2), pos=110))
+    shutil.rmtree(directory(run))
+    run.restart()
+    run.batch(table.change("c", None, row(3), pos=120))
+    run.retry()
+    assert run.parked() == {}
+    assert set(run.backend.rows(table.schema)) == {2, 3}
+
+    other = from_the_beginning(run, tmp_path / "second")
+    other.accept_incomplete = True
+    other.restart()
+    shutil.rmtree(directory(run))
+    other.batch()
+    assert set(run.backend.rows(table.schema)) == {1, 2, 3}
+    shutil.rmtree(directory(run))
+    beginning = TopicPartition(table.schema.topic, 0, 2)
+    admin = kafka_broker.admin()
+    admin.delete_records([beginning])[beginning].result(60)
+    other.restart()
+    other.batch(table.change("c", None, row(4), pos=130))
+    other.retry()
+    assert other.parked() == {}
+    assert set(run.backend.rows(table.schema)) == {2, 3, 4}
 
 
 @pytest.mark.long

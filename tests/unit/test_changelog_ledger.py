@@ -10,6 +10,7 @@ import pytest
 from tailrace.spark_consumer.sink.base import Write
 from tailrace.spark_consumer.sink.behind import TargetBehindError
 from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.source.ranges import EARLIEST
 
 QUERY = "query-1"
 
@@ -83,7 +84,7 @@ def test_a_write_follows_what_was_read() -> None:
     held.written(QUERY, write(3, 30, 40)).require_reached(QUERY, write(4, 40, 50))
     with pytest.raises(TargetBehindError) as caught:
         Ledger("topic").require_reached(QUERY, write(0, 5, 40))
-    assert caught.value.starts == {"0": 0}
+    assert caught.value.starts == {"0": EARLIEST}
     # A query that does not begin at the beginning.
     begun = Ledger("topic").written(QUERY, Write(0, {0: 5}, {0: 8}, settled=False))
     with pytest.raises(TargetBehindError) as caught:
@@ -109,7 +110,7 @@ def test_a_write_follows_the_step_before_it() -> None:
 
     with pytest.raises(TargetBehindError) as caught:
         copy.require_reached(QUERY, last)
-    assert (caught.value.starts, caught.value.step) == ({"0": 0}, 1)
+    assert (caught.value.starts, caught.value.step) == ({"0": EARLIEST}, 1)
     copy.written(QUERY, write(2, 20, 20)).require_reached(QUERY, last)
     # Steps of another query are other ones.
     copy.require_reached("other", last)

@@ -6,6 +6,7 @@ import pytest
 
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.sink.behind import TargetBehindError, require_reached
+from tailrace.spark_consumer.source.ranges import EARLIEST
 
 
 def back_to(state: TableState, topic_id: str, ledger: dict[int, int]) -> dict[str, int]:
@@ -22,12 +23,12 @@ def test_target_goes_back_to_where_its_table_begins() -> None:
     reloaded = TableState(step=3, topic_id="a", begins={0: 40, 1: 70})
 
     # Nothing was in partition 1 since, and partition 2 was added later.
-    assert back_to(reloaded, "a", {}) == {"0": 40, "2": 0}
-    assert back_to(reloaded, "", {}) == {"0": 40, "2": 0}
+    assert back_to(reloaded, "a", {}) == {"0": 40, "2": EARLIEST}
+    assert back_to(reloaded, "", {}) == {"0": 40, "2": EARLIEST}
     assert back_to(reloaded, "a", {0: 90, 2: 5}) == {}
     # What a target has tells more: it was restored.
     assert back_to(reloaded, "a", {0: 10, 2: 5}) == {"0": 10}
-    assert back_to(reloaded, "b", {}) == {"0": 0, "1": 0, "2": 0}
+    assert back_to(reloaded, "b", {}) == dict.fromkeys("012", EARLIEST)
 
 
 @pytest.mark.parametrize("begins", [{}, {0: 40, 1: 0}])
@@ -37,4 +38,4 @@ def test_state_keeps_where_the_table_begins(begins: dict[int, int]) -> None:
 
     assert TableState.from_json(3, body) == state
     del body["begins"]  # of an earlier release
-    assert TableState.from_json(3, body).begins == {}
+    assert TableState.from_json(3, body).begins is None
