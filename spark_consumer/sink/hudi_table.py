@@ -32,7 +32,7 @@ from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, check
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.table_names import Location, quote
-from tailrace.spark_consumer.sink.table_properties import TOPIC
+from tailrace.spark_consumer.sink.table_properties import COMMIT_OF_ALTERATION, TOPIC
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, RowChanges, TargetTable
 from tailrace.spark_consumer.source.json_decoder import row_type
@@ -148,20 +148,27 @@ class HudiTable(TargetTable):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table's properties."""
+        """The table's properties. Raises SinkError if the rows are older than an ALTER TABLE that they tell of."""
         if self._properties is None:
-            found = self.client().getTableConfig().getProps()
-            self._properties = {str(name): str(found[name]) for name in found}
+            client = self.client()
+            stored = client.getTableConfig().getProps()
+            found = {str(name): str(stored[name]) for name in stored}
+            commit = found.get(COMMIT_OF_ALTERATION, "")
+            self.require_commit(commit, found=not commit or _timeline(client).containsOrBeforeTimelineStarts(commit))
+            self._properties = found
         return self._properties
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
         given = self._java("java.util.Properties")()
-        for name, value in properties.items():
+        for name, value in self.marked(properties, self._newest_commit).items():
             given.setProperty(name, value)
         client = self.client()
         self._java(f"{_PACKAGE}.HoodieTableConfig").update(client.getStorage(), client.getMetaPath(), given)
         self._properties = None
+
+    def _newest_commit(self) -> str:
+        return str(_timeline(self.client()).lastInstant().get().requestedTime())
 
     def unset(self, *names: str) -> None:
         """Remove table properties."""
@@ -383,7 +390,7 @@ class HudiTable(TargetTable):
 
     def _commits(self) -> Iterator[Mapping[str, str]]:
         """Yield the metadata of the commits in the active timeline, the newest one first."""
-        timeline = self.client().getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+        timeline = _timeline(self.client())
         utilities, instants = self._java(f"{_PACKAGE}.timeline.TimelineUtils"), timeline.getInstants()
         for index in reversed(range(instants.size())):
             yield dict(utilities.getCommitMetadata(instants.get(index), timeline).getExtraMetadata())
@@ -442,6 +449,11 @@ class HudiTable(TargetTable):
 
     def _java(self, name: str) -> Any:
         return java_class(self._spark, name)
+
+
+def _timeline(client: Any) -> Any:
+    """Return the completed commits of the active timeline."""
+    return client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
 
 
 def _unquoted(text: str) -> str:

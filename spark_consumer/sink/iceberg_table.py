@@ -22,12 +22,11 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.table_properties import LAST_ALTERATION
+from tailrace.spark_consumer.sink.table_properties import COMMIT_OF_ALTERATION
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, column_list
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.json_decoder import row_type
-from tailrace.spark_consumer.source.kafka import load_remedy
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
@@ -46,8 +45,6 @@ DEFAULTS: Final[Mapping[str, str]] = {
 }
 LEDGER: Final = "tailrace.ledger"
 """Summary of a snapshot: the ledger."""
-_SNAPSHOT_OF_ALTERATION: Final = "tailrace.alteration.snapshot"
-"""Table property: the snapshot that had all that LAST_ALTERATION says is done."""
 _REPLACED: Final = "tailrace.replaced"
 """Summary of a snapshot: which replacement of all rows it was."""
 
@@ -103,25 +100,14 @@ class IcebergTable(TargetTable):
         if self._properties is None:
             loaded = self.load()
             found = self._seen(dict(loaded.properties()))
-            self._require_alterations(loaded, found)
+            commit = found.get(COMMIT_OF_ALTERATION, "")
+            self.require_commit(commit, found=not commit or _has_snapshot(loaded, commit))
             self._properties = found
         return self._properties
 
-    def _require_alterations(self, loaded: Any, properties: Mapping[str, str]) -> None:
-        """A rollback undoes the values that an ALTER TABLE gave to rows, and neither properties nor columns."""
-        number = int(properties.get(_SNAPSHOT_OF_ALTERATION, 0))
-        if number and loaded.snapshot(number) and all(each.snapshotId() != number for each in _snapshots(loaded)):
-            raise SinkError(
-                f"{self.name} was rolled back to rows from before an ALTER TABLE that its columns and properties have",
-                hint="roll it forward to the snapshot of the ALTER TABLE or a later one, or "
-                + load_remedy("move the table away"),
-                snapshot=number,
-            )
-
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
-        newest = self.load().currentSnapshot() if LAST_ALTERATION in properties else None
-        super().set({**properties, **({} if newest is None else {_SNAPSHOT_OF_ALTERATION: str(newest.snapshotId())})})
+        super().set(self.marked(properties, lambda: _shown(self.load().currentSnapshot())))
 
     @property
     def columns(self) -> tp.StructType:
@@ -276,6 +262,28 @@ class IcebergTable(TargetTable):
 
 def _id(snapshot: Any) -> int | None:
     return None if snapshot is None else int(snapshot.snapshotId())
+
+
+def _order(snapshot: Any) -> list[int]:
+    """Return what orders the snapshots that led to each other; format version 1 has only the time."""
+    return [int(snapshot.sequenceNumber()), int(snapshot.timestampMillis())]
+
+
+def _shown(snapshot: Any) -> str:
+    """Return a snapshot with its order, which is known when it is expired; '' for none."""
+    return "" if snapshot is None else " ".join(map(str, [_id(snapshot), *_order(snapshot)]))
+
+
+def _has_snapshot(loaded: Any, shown: str) -> bool:
+    """Return whether a snapshot has led to the current one; an earlier release stored it without its order."""
+    number, *order = map(int, shown.split())
+    for each in _snapshots(loaded):
+        if _id(each) == number:
+            return True
+        if order and _order(each) < order:
+            return False
+    # An expired one has no older ones that led to the current one either.
+    return loaded.snapshot(number) is None
 
 
 def _summaries(loaded: Any) -> Iterator[Mapping[str, str]]:

@@ -43,7 +43,7 @@ from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, truncation
 from tailrace.spark_consumer.sink.table_takeover import take_over
-from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS, Result, Table, Upkeep
+from tailrace.spark_consumer.sink.table_upkeep import Result, Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import Merged, RowChanges, key_text
 from tailrace.spark_consumer.sink.versions import changed_versions, kept_rows, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings
@@ -196,11 +196,8 @@ class TableSink(ABC, Generic[Table]):
             policy = self._policy if table.shard is None else table.shard.policy(self._policy)
 
             def bring() -> Evolved:
-                try:
-                    return evolve(table, schema, alterations, policy, self._layout(schema))
-                except SPARK_ERRORS:
-                    table.refresh()  # another process may have changed it
-                    raise
+                table.refresh()  # another process may have changed it, or rolled it back
+                return evolve(table, schema, alterations, policy, self._layout(schema))
 
             self._evolved[schema.topic] = self._commit(bring, table)
             self._evolved_for[schema.topic] = schema, alterations

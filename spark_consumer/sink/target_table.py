@@ -20,8 +20,9 @@ from tailrace.spark_consumer.sink.merge_statement import merge_statement
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout, added_columns
 from tailrace.spark_consumer.sink.shared_target import Shard
 from tailrace.spark_consumer.sink.table_names import Location, literal, quote
-from tailrace.spark_consumer.sink.table_properties import SHARD, TOPIC
+from tailrace.spark_consumer.sink.table_properties import COMMIT_OF_ALTERATION, LAST_ALTERATION, SHARD, TOPIC
 from tailrace.spark_consumer.source.common_type import common_type
+from tailrace.spark_consumer.source.kafka import load_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -291,6 +292,29 @@ class TargetTable(ABC):
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
         self.alter(f"SET TBLPROPERTIES ({assignments(self.as_stored(properties))})")
+
+    def marked(self, properties: Mapping[str, str], newest: Callable[[], str]) -> Mapping[str, str]:
+        """Return properties that are to be set, with the ``newest`` commit if they say what ALTER TABLE is done.
+
+        For formats whose rollback keeps properties: it undoes the values that an ALTER TABLE gave to rows, and not what
+        says that they are there. So each reading of the properties, and each commit that is noted in them, follows a
+        check that the table has the commit that was noted before.
+        """
+        if LAST_ALTERATION not in properties:
+            return properties
+        self.refresh()
+        _ = self.properties  # the check
+        commit = newest()
+        return {**properties, COMMIT_OF_ALTERATION: commit} if commit else properties
+
+    def require_commit(self, commit: str, *, found: bool) -> None:
+        """Raise SinkError if a commit that ``marked`` has noted was not ``found``."""
+        if not found:
+            raise SinkError(
+                f"{self.name} was rolled back to rows from before an ALTER TABLE that its properties have",
+                hint="set it to the commit of the ALTER TABLE or a later one, or " + load_remedy("move the table away"),
+                commit=commit,
+            )
 
     def unset(self, *names: str) -> None:
         """Remove table properties."""

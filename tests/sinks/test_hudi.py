@@ -20,6 +20,7 @@ from tests.sinks.backend import SinkBackend, WithSettings
 from tests.sinks.conformance import INTEGER, SinkConformance, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.shapes import ShapeConformance, SoftDeletes
+from tests.sinks.test_restored_targets import add_extra
 from tests.spark.records import Feed, Row, connect, table_schema
 
 if TYPE_CHECKING:
@@ -143,6 +144,29 @@ def test_older_driver_writes_nothing_that_the_newer_one_has_written(
     test_two_drivers.test_older_driver_writes_nothing_that_the_newer_one_has_written(
         HudiBackend, spark, kafka_broker, prefix, tmp_path
     )
+
+
+@pytest.mark.long
+def test_rollback_behind_an_alter_parks_the_table(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Hudi keeps the properties, which say that the column has its values; a table with all commits goes on."""
+    run = runner(spark, kafka_broker, prefix, tmp_path)
+    run.batch(run.table.change("c", None, row(1), pos=100))
+    path = tmp_path / "tables" / "shop" / "t"
+    commit = max(each.name.partition("_")[0] for each in (path / ".hoodie" / "timeline").glob("*.commit"))
+    spark.sql(f"CALL create_savepoint(path => '{path}', commit_time => '{commit}')").collect()
+    run.batch(add_extra(run.table, prefix), run.table.change("c", None, {**row(3), "extra": 9}, pos=210))
+    run.restart()
+    run.batch(run.table.change("c", None, {**row(4), "extra": 10}, pos=220))
+    assert {key: each["extra"] for key, each in run.backend.rows(run.table.schema).items()} == {1: 7, 3: 9, 4: 10}
+    spark.sql(f"CALL rollback_to_savepoint(path => '{path}', instant_time => '{commit}')").collect()
+    run.restart()
+
+    run.batch(run.table.change("c", None, {**row(5), "extra": 11}, pos=230))
+    with pytest.raises(SinkError, match=test_restored_targets.ROLLED_BACK):
+        run.retry()
+    assert set(run.parked()) == {run.table.schema.topic}
 
 
 LEFT = {
