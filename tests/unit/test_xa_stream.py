@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tailrace.producer.app.startup import prepared_transactions
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.kafka.state_store import State
 from tailrace.producer.model.binlog_events import (
     ChangeRefused,
@@ -21,8 +24,15 @@ from tailrace.producer.model.binlog_events import (
 )
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.binlog import xa_history
 from tailrace.producer.mysql.binlog.parser import BinlogParser
-from tailrace.producer.mysql.binlog.xa_stream import TransactionPurgedError, XaStream, at_commit
+from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
+from tailrace.producer.mysql.binlog.xa_stream import (
+    TransactionNotFoundError,
+    TransactionPurgedError,
+    XaStream,
+    at_commit,
+)
 from tests.support.binlog_bytes import ROW, SOURCE, XA_PREPARE, LogBytes, orders
 
 OTHER_ROW = b"\0\2\0\0\0\2\0\0\0"
@@ -277,3 +287,28 @@ def test_lost_transaction_of_another_configuration_may_concern_any_table() -> No
     for settings, refused in (("other", 0), ("own", 1)):
         events = read(finish(LogBytes(), "a"), BytesHistory(), prepared_transactions(state, settings))
         assert sum(isinstance(event, ChangeRefused) for event in events) == refused
+
+
+def test_no_prepare_is_taken_from_behind_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That file may have the end of the transaction, and another one of the same xid."""
+    former: Any = SimpleNamespace(file="f.000001", pos=4, _replace=lambda **_: former)
+    searched = []
+
+    class History(BinlogHistory):
+        def _search(self, file: str, ended: PreparedTransactionEnded, opened: dict[str, Any]) -> Iterator[list[Event]]:
+            searched.append(file)
+            if file == "f.000002":
+                raise BinlogError("the file is damaged")
+            if file == former.file:
+                opened[ended.xid] = former
+            yield []
+
+    monkeypatch.setattr(xa_history, "connect", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(xa_history, "query", lambda *_: [(f"f.00000{number}", 100) for number in (1, 2, 3)])
+    monkeypatch.setattr(xa_history, "purged_gtids", lambda _: "")
+    settings: Any = None
+    history = History(settings, server_id=1, captures=lambda _: True, max_search_bytes=10_000)
+
+    with pytest.raises(TransactionNotFoundError, match="cannot be read to its end"):
+        list(history.find(PreparedTransactionEnded("x", True, "f.000003", 50, 90, 0, 1)))
+    assert searched == ["f.000003", "f.000002"]
