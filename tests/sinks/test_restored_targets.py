@@ -174,10 +174,7 @@ def test_older_copy_of_a_changelog_gets_what_it_lacks(
 ) -> None:
     """The copy is of a time when rows were held: they are before what the ledger has."""
     run, table = start(backend, spark, kafka_broker, prefix, tmp_path)
-    table.last_split = 9
-    run.batch(split(table, prefix, 0, 0, low=10), table.change("c", None, row(1), pos=100))
-    *held, end = split(table, prefix, 1, 5, low=20)
-    run.batch(held, table.change("c", None, row(2), pos=105))
+    end = hold_a_row(run, table, prefix)
     put_back = saved(run)
     run.batch([end], table.change("d", row(2), None, pos=110))
     put_back()
@@ -416,10 +413,7 @@ def test_older_copy_gets_the_rows_that_a_certificate_released(
 ) -> None:
     """It came without a record: the offsets of a copy from before are those of the table."""
     run, table = start(backend, spark, kafka_broker, prefix, tmp_path)
-    table.last_split = 9
-    run.batch(split(table, prefix, 0, 0, low=10), table.change("c", None, row(1), pos=100))
-    *held, end = split(table, prefix, 1, 5, low=20)
-    run.batch(held, table.change("c", None, row(2), pos=105))
+    end = hold_a_row(run, table, prefix)
     run.batch(table.change("c", None, row(3), pos=106))
     put_back = saved(run)
     run.batch([end])
@@ -541,6 +535,15 @@ def split(table: Table, prefix: str, number: int, key: int, *, low: int) -> list
     """Return the records of a split with one row."""
     found = table.snapshot(prefix, number, [row(key)], low=low, high=low + 5)
     return [*found, table.end(prefix, number, high=low + 5, rows=1)]
+
+
+def hold_a_row(run: BatchRunner, table: Table, prefix: str) -> Message:
+    """Let a changelog have the rows 0 to 2, and hold the row 5; return the certificate that releases it."""
+    table.last_split = 9
+    run.batch(split(table, prefix, 0, 0, low=10), table.change("c", None, row(1), pos=100))
+    *held, end = split(table, prefix, 1, 5, low=20)
+    run.batch(held, table.change("c", None, row(2), pos=105))
+    return end
 
 
 @pytest.mark.parametrize("backend", [DeltaBackend, pytest.param(IcebergBackend, marks=pytest.mark.long)])
