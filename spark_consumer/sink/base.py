@@ -153,7 +153,9 @@ class Sink(Protocol):
     """
 
     def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
-        """Return, per partition, the offset before which the target has applied all records; None: no target tells.
+        """Return, per partition, the offset before which the target has applied all records.
+
+        None: targets of the sink do not tell. A target that does not tell, where others do, has applied none.
 
         Images.UPSERT: called before the records of a batch are read. Such records are not read again. Records before
         the batch that the target has not applied are read again: of a partition that is missing, it has applied none.

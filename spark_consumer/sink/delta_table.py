@@ -132,7 +132,8 @@ class DeltaTable(TargetTable):
     def replace(self, rows: Callable[[DataFrame], DataFrame], *, once: tuple[str, int] | None) -> None:
         """Replace all rows in one commit; not again if a commit says that it was made, and was not undone since.
 
-        Delta reads the rows in the transaction of the commit, which fails if they are changed meanwhile.
+        The commit fails if the rows are changed after its transaction has begun. For a table in a catalog that is after
+        Spark has chosen the files: a commit in between is replaced.
         """
         options = {}
         if once is not None:
