@@ -126,9 +126,7 @@ def rejected_stores(side: Side) -> tuple[Property, ...]:
     """Return the properties of Java key stores, and the format of decimals, which cannot be chosen."""
     tls, stores = f"{side}.converter.schema.registry.ssl", "Java key stores are not supported; set PEM files"
     return (
-        rejected(f"{tls}.truststore.type", "Type of the trust store.", stores, "pem"),
-        rejected(f"{tls}.keystore.type", "Type of the key store.", stores, "pem"),
-        rejected(f"{tls}.truststore.password", "Password of the trust store.", stores, ""),
-        rejected(f"{tls}.keystore.password", "Password of the key store.", stores, ""),
-        rejected(f"{side}.converter.decimal.format", "Format of decimals in JSON.", "decimals are base64", "base64"),
+        *rejected(stores, f"{tls}.truststore.type", f"{tls}.keystore.type", no_op_values=("pem",)),
+        *rejected(stores, f"{tls}.truststore.password", f"{tls}.keystore.password", no_op_values=("",)),
+        *rejected("decimals are base64", f"{side}.converter.decimal.format", no_op_values=("base64",)),
     )

@@ -31,7 +31,8 @@ class Property:
     """
 
     name: str
-    doc: str
+    doc: str = ""
+    """Of a supported property; the others have a reason."""
     value_type: ValueType[Any] = ANY_TEXT
     default: str | None = None
     """The default as a user would write it; None if there is no default."""
@@ -90,11 +91,11 @@ class Property:
         return name.removeprefix(prefix)
 
 
-def ignored(name: str, doc: str, reason: str, **more: Any) -> Property:
-    """Declare a property that is read without effect."""
-    return Property(name, doc, support=Support.IGNORED, reason=reason, **more)
+def ignored(reason: str, *names: str, **more: Any) -> tuple[Property, ...]:
+    """Declare properties that are read without effect."""
+    return tuple(Property(name, support=Support.IGNORED, reason=reason, **more) for name in names)
 
 
-def rejected(name: str, doc: str, reason: str, *no_op_values: str, **more: Any) -> Property:
-    """Declare a property that is an error unless its value is one of ``no_op_values``."""
-    return Property(name, doc, support=Support.REJECTED, reason=reason, no_op_values=no_op_values, **more)
+def rejected(reason: str, *names: str, **more: Any) -> tuple[Property, ...]:
+    """Declare properties that are an error unless the value is one of ``no_op_values``."""
+    return tuple(Property(name, support=Support.REJECTED, reason=reason, **more) for name in names)

@@ -275,24 +275,21 @@ class ConsumerConfig(RootConfig):
         return self.query_name or f"tailrace-{self.topic_prefix}"
 
 
-def _rejected_option(name: str, doc: str, reason: str, *no_op_values: str) -> Property:
+def _rejected_options(reason: str, *names: str, no_op_values: tuple[str, ...] = ()) -> tuple[Property, ...]:
     # Other programs read variables such as KAFKA_GROUP_ID.
-    return rejected(f"kafka.{name}", doc, reason, *no_op_values, in_environment=False)
+    options = [f"kafka.{name}" for name in names]
+    return rejected(reason, *options, no_op_values=no_op_values, in_environment=False)
 
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (
-    ignored("name", "Name of the configuration.", "queryName is the name of the query", in_environment=False),
-    _rejected_option(
-        "isolation.level", "Which records are read.", "the consumer always reads committed records", "read_committed"
+    *ignored("queryName is the name of the query", "name", in_environment=False),
+    *_rejected_options(
+        "the consumer always reads committed records", "isolation.level", no_op_values=("read_committed",)
     ),
-    _rejected_option("group.id", "Consumer group.", f"{_CHECKPOINT}; use groupIdPrefix"),
-    _rejected_option(
-        "auto.offset.reset",
-        "Where a query without offsets starts.",
-        "startingOffsets says where a new query starts",
-        "earliest",
+    *_rejected_options(f"{_CHECKPOINT}; use groupIdPrefix", "group.id"),
+    *_rejected_options(
+        "startingOffsets says where a new query starts", "auto.offset.reset", no_op_values=("earliest",)
     ),
-    _rejected_option("enable.auto.commit", "Whether Kafka stores the offsets.", _CHECKPOINT, "false"),
-    _rejected_option("key.deserializer", "Java class that reads keys.", _BYTES),
-    _rejected_option("value.deserializer", "Java class that reads values.", _BYTES),
+    *_rejected_options(_CHECKPOINT, "enable.auto.commit", no_op_values=("false",)),
+    *_rejected_options(_BYTES, "key.deserializer", "value.deserializer"),
 )

@@ -77,11 +77,7 @@ class ConvertersConfig(Section):
 
 
 def _unsupported(side: Side) -> tuple[Property, ...]:
-    writer = "only the writer of the records needs it"
-    return (
-        *rejected_stores(side),
-        ignored(f"{side}.converter.*", f"Other options of the converter for {side}s.", writer),
-    )
+    return *rejected_stores(side), *ignored("only the writer of the records needs it", f"{side}.converter.*")
 
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (*_unsupported("key"), *_unsupported("value"))

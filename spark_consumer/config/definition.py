@@ -62,8 +62,8 @@ def _definition_of_several(
     for name, plugin in chosen.items():
         path, prefix = path_of(name), prefix_of(name)
         # The fault is the kind: without one no property of the sink is known.
-        unknown = ignored(f"{prefix}*", "Property of an unknown kind of sink.", "its kind is not known")
-        groups.append(Group(f"Sink {name}", (path, f"{path}.options"), () if plugin else (unknown,)))
+        unknown = ignored("its kind is not known", f"{prefix}*")
+        groups.append(Group(f"Sink {name}", (path, f"{path}.options"), () if plugin else unknown))
         checks.append(partial(_check_kind, name))
         if plugin is not None:
             checks += [partial(_check_named, name, plugin, check) for check in plugin.checks]

@@ -191,9 +191,9 @@ class _Example(RootConfig):
 
 
 _UNSUPPORTED = (
-    ignored("old.name", "Old name.", "name applies"),
-    ignored("old.*", "Old.", "it is old", no_op_values=("none",)),
-    rejected("bad", "Bad.", "it is bad", "off"),
+    *ignored("name applies", "old.name"),
+    *ignored("it is old", "old.*", no_op_values=("none",)),
+    *rejected("it is bad", "bad", no_op_values=("off",)),
 )
 EXAMPLE = ConfigDefinition(_Example, [Group("Example", ("", "left", "right"), _UNSUPPORTED)])
 

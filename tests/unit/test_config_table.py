@@ -100,8 +100,8 @@ def test_names_are_unique_and_texts_are_complete() -> None:
     names = [name for entry in PROPERTIES for name in entry.names]
     assert len(names) == len(set(names))
     for entry in PROPERTIES:
-        assert entry.doc.endswith("."), entry.name
-        assert (entry.support is Support.SUPPORTED) != bool(entry.reason), entry.name
+        assert entry.doc.endswith(".") if entry.support is Support.SUPPORTED else entry.reason, entry.name
+        assert not (entry.doc and entry.reason), entry.name
         if entry.default is not None:
             assert entry.value_type.read(entry.default) is not None
 

@@ -12,43 +12,40 @@ _EXACTLY_ONCE = "delivery is exactly-once, with Kafka transactions"
 _NO_LINEAGE = "OpenLineage is not supported"
 _TEXT_HEADERS = "headers are written as text"
 _PLACEHOLDERS = "the providers file, dir and env are always available"
-_SIMPLE_HEADERS = "org.apache.kafka.connect.storage.simpleheaderconverter"
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (
-    ignored("name", "Name of the connector.", _NO_WORKER, in_environment=False),
-    rejected(
-        "connector.class",
-        "Java class of the connector.",
+    *ignored(_NO_WORKER, "name", in_environment=False),
+    *rejected(
         "Tailrace replaces the MySQL connector only",
-        "io.debezium.connector.mysql.mysqlconnector",
+        "connector.class",
+        no_op_values=("io.debezium.connector.mysql.mysqlconnector",),
     ),
-    ignored("tasks.max", "Number of tasks.", "snapshot.max.threads is the number of readers", no_op_values=("1",)),
-    ignored("tasks.max.enforce", "Whether the number of tasks is checked.", _NO_WORKER),
-    rejected("header.converter", "Java class of the converter for headers.", _TEXT_HEADERS, _SIMPLE_HEADERS),
-    rejected("header.converter.*", "Options of the converter for headers.", _TEXT_HEADERS),
-    ignored("config.action.reload", "Restart when a provider has new values.", "placeholders are resolved at start"),
-    ignored("config.providers", "Providers of placeholders.", _PLACEHOLDERS, in_environment=False),
-    ignored("config.providers.*", "Options of a provider.", _PLACEHOLDERS),
-    ignored("errors.tolerance", "How to handle records that fail.", _NO_TOLERANCE, no_op_values=("none",)),
-    ignored("errors.retry.timeout", "Maximum time to retry a record.", _NO_TOLERANCE),
-    ignored("errors.log.enable", "Log records that fail.", _NO_TOLERANCE),
-    ignored("errors.log.include.messages", "Log the content of these records.", _NO_TOLERANCE),
-    ignored("errors.deadletterqueue.*", "Topic for records that fail.", _NO_TOLERANCE),
-    ignored(
-        "exactly.once.support", "Require exactly-once delivery.", _EXACTLY_ONCE, no_op_values=("required", "requested")
+    *ignored("snapshot.max.threads is the number of readers", "tasks.max", no_op_values=("1",)),
+    *ignored(_NO_WORKER, "tasks.max.enforce", "consumer.override.*", "executor.shutdown.timeout.ms"),
+    *rejected(
+        _TEXT_HEADERS, "header.converter", no_op_values=("org.apache.kafka.connect.storage.simpleheaderconverter",)
     ),
-    ignored("transaction.boundary", "Where transactions of Kafka Connect end.", _EXACTLY_ONCE),
-    ignored(
-        "transaction.boundary.interval.ms", "Interval of these transactions.", "tailrace.commit.interval.ms applies"
+    *rejected(_TEXT_HEADERS, "header.converter.*"),
+    *ignored("placeholders are resolved at start", "config.action.reload"),
+    *ignored(_PLACEHOLDERS, "config.providers", in_environment=False),
+    *ignored(_PLACEHOLDERS, "config.providers.*"),
+    *ignored(_NO_TOLERANCE, "errors.tolerance", no_op_values=("none",)),
+    *ignored(
+        _NO_TOLERANCE,
+        "errors.retry.timeout",
+        "errors.log.enable",
+        "errors.log.include.messages",
+        "errors.deadletterqueue.*",
     ),
-    ignored("offsets.storage.topic", "Topic for the offsets.", "offsets are stored in the state topic"),
-    ignored("consumer.override.*", "Options of Kafka Connect's consumer.", _NO_WORKER),
-    ignored("admin.override.*", "Options of Kafka Connect's admin client.", "set options of Kafka clients as kafka.*"),
-    ignored("custom.metric.tags", "Tags of the JMX metrics.", "the labels of metrics are fixed"),
-    ignored("custom.sanitize.pattern", "What the Java log masks.", "secrets are never printed"),
-    ignored("statistics.metrics.enabled", "Percentiles in the JMX metrics.", "metrics are counters and gauges"),
-    ignored("executor.shutdown.timeout.ms", "Time to wait for threads at the end.", _NO_WORKER),
-    rejected("openlineage.integration.enabled", "Whether lineage events are sent.", _NO_LINEAGE, "false"),
-    ignored("openlineage.integration.*", "Options of OpenLineage.", _NO_LINEAGE),
-    ignored("internal.*", "Internal options of Debezium.", "they configure the Java connector"),
+    *ignored(_EXACTLY_ONCE, "exactly.once.support", no_op_values=("required", "requested")),
+    *ignored(_EXACTLY_ONCE, "transaction.boundary"),
+    *ignored("tailrace.commit.interval.ms applies", "transaction.boundary.interval.ms"),
+    *ignored("offsets are stored in the state topic", "offsets.storage.topic"),
+    *ignored("set options of Kafka clients as kafka.*", "admin.override.*"),
+    *ignored("the labels of metrics are fixed", "custom.metric.tags"),
+    *ignored("secrets are never printed", "custom.sanitize.pattern"),
+    *ignored("metrics are counters and gauges", "statistics.metrics.enabled"),
+    *rejected(_NO_LINEAGE, "openlineage.integration.enabled", no_op_values=("false",)),
+    *ignored(_NO_LINEAGE, "openlineage.integration.*"),
+    *ignored("they configure the Java connector", "internal.*"),
 )

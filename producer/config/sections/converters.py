@@ -27,8 +27,6 @@ from tailrace.runtime.config.value_types import BOOLEAN, one_of
 
 NullHandling = Literal["correct", "debezium-exact"]
 
-_TOPIC_NAME_STRATEGY: Final = "io.confluent.kafka.serializers.subject.topicnamestrategy"
-
 
 class ConverterConfig(Section):
     """The converter of keys or of values."""
@@ -122,39 +120,26 @@ def _unsupported(side: Side) -> tuple[Property, ...]:
     converter, tls = f"{side}.converter", f"{side}.converter.schema.registry.ssl"
     return (
         *rejected_stores(side),
-        rejected(
-            f"{tls}.endpoint.identification.algorithm",
-            "How the host name of the registry is verified.",
-            "the host name is always verified",
-            "https",
+        *rejected(
+            "the host name is always verified", f"{tls}.endpoint.identification.algorithm", no_op_values=("https",)
         ),
-        ignored(
-            f"{converter}.replace.null.with.default",
-            "Write the default of a column instead of NULL.",
+        *ignored(
             "set tailrace.null.with.default, which applies to keys and values",
+            f"{converter}.replace.null.with.default",
             no_op_values=("false",),
         ),
-        ignored(f"{converter}.schemas.cache.*", "Size of the schema cache.", "all schemas are cached"),
-        rejected(
-            f"{converter}.{side}.subject.name.strategy",
-            "Java class that names subjects.",
+        *ignored("all schemas are cached", f"{converter}.schemas.cache.*"),
+        *rejected(
             "subjects are named after their topic",
-            _TOPIC_NAME_STRATEGY,
+            f"{converter}.{side}.subject.name.strategy",
+            no_op_values=("io.confluent.kafka.serializers.subject.topicnamestrategy",),
         ),
-        rejected(f"{converter}.connect.meta.data", "`connect.*` attributes in Avro schemas.", "they are set", "true"),
-        rejected(
-            f"{converter}.enhanced.avro.schema.support",
-            "Enums and packages in Avro schemas.",
-            "enums are written as strings",
-            "false",
+        *rejected("they are set", f"{converter}.connect.meta.data", no_op_values=("true",)),
+        *rejected("enums are written as strings", f"{converter}.enhanced.avro.schema.support", no_op_values=("false",)),
+        *rejected(
+            "each record is written with its own schema", f"{converter}.use.latest.version", no_op_values=("false",)
         ),
-        rejected(
-            f"{converter}.use.latest.version",
-            "Write with the latest registered schema.",
-            "each record is written with its own schema",
-            "false",
-        ),
-        rejected(f"{converter}.*", f"Other options of the converter for {side}s.", "Tailrace has no such option"),
+        *rejected("Tailrace has no such option", f"{converter}.*"),
     )
 
 

@@ -16,11 +16,6 @@ SslMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_iden
 
 _ONE_SERVER = "the producer reads the binlog of one server and stops with an error when it cannot continue"
 _JAVA_DRIVER = "Tailrace does not use a Java driver"
-_KEY_STORE = "Java key stores are not supported; set PEM files in database.ssl.ca, database.ssl.cert, database.ssl.key"
-_HEARTBEAT = "the heartbeat events of the server reveal a lost connection"
-_SERVER_VARIABLE = "the value of the server applies"
-_NO_RETRY = "the process ends on an error; restart it with a supervisor such as systemd or Kubernetes"
-_NO_SKIP = "the producer stops at such an event; it never skips one"
 
 
 class DatabaseConfig(Section):
@@ -89,70 +84,55 @@ class DatabaseConfig(Section):
 
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (
-    rejected("database.ssl.keystore", "Java key store of the client.", _KEY_STORE),
-    rejected("database.ssl.keystore.password", "Password of the key store.", _KEY_STORE),
-    rejected("database.ssl.truststore", "Java key store of trusted certificates.", _KEY_STORE),
-    rejected("database.ssl.truststore.password", "Password of the trust store.", _KEY_STORE),
-    ignored("connect.keep.alive", "Thread that restores a lost connection.", _HEARTBEAT),
-    ignored("connect.keep.alive.interval.ms", "Interval of that thread.", _HEARTBEAT),
-    ignored("binlog.net.read.timeout", "Session variable net_read_timeout.", _SERVER_VARIABLE),
-    ignored("binlog.net.write.timeout", "Session variable net_write_timeout.", _SERVER_VARIABLE),
-    ignored(
-        "use.nongraceful.disconnect", "Close connections without waiting.", "connections are closed with a timeout"
+    *rejected(
+        "Java key stores are not supported; set PEM files in database.ssl.ca, database.ssl.cert, database.ssl.key",
+        "database.ssl.keystore",
+        "database.ssl.keystore.password",
+        "database.ssl.truststore",
+        "database.ssl.truststore.password",
     ),
-    ignored("connection.validation.timeout.ms", "Timeout of connection checks.", "connect.timeout.ms applies"),
-    ignored("database.jdbc.driver", "Class of the Java driver.", _JAVA_DRIVER),
-    ignored("database.protocol", "Protocol of the Java driver.", _JAVA_DRIVER),
-    ignored("database.server.id.offset", "Offset of a second server ID.", "the producer needs one server ID"),
-    ignored("driver.*", "Options of the Java driver.", _JAVA_DRIVER),
-    rejected(
-        "database.connectionTimeZone",
-        "Time zone in which TIMESTAMP values are read.",
+    *ignored(
+        "the heartbeat events of the server reveal a lost connection",
+        "connect.keep.alive",
+        "connect.keep.alive.interval.ms",
+    ),
+    *ignored("the value of the server applies", "binlog.net.read.timeout", "binlog.net.write.timeout"),
+    *ignored("connections are closed with a timeout", "use.nongraceful.disconnect"),
+    *ignored("connect.timeout.ms applies", "connection.validation.timeout.ms"),
+    *ignored(_JAVA_DRIVER, "database.jdbc.driver", "database.protocol", "driver.*"),
+    *ignored("the producer needs one server ID", "database.server.id.offset"),
+    *rejected(
         "every session uses UTC, so that TIMESTAMP values need no time zone",
-        "utc",
-        "server",
-        "+00:00",
+        "database.connectionTimeZone",
+        no_op_values=("utc", "server", "+00:00"),
     ),
-    ignored(
-        "read.only",
-        "Do not write to the database.",
-        "Tailrace never writes to the database, except with heartbeat.action.query",
-        no_op_values=("true",),
+    *ignored(
+        "Tailrace never writes to the database, except with heartbeat.action.query", "read.only", no_op_values=("true",)
     ),
-    rejected(
-        "binlog.buffer.size",
-        "Size of the look-ahead buffer for transactions that are rolled back.",
+    *rejected(
         "the producer stops at a transaction that is rolled back in the binlog",
-        "0",
-    ),
-    rejected("gtid.source.includes", "UUIDs of the servers whose GTIDs are used.", _ONE_SERVER, ""),
-    rejected("gtid.source.excludes", "UUIDs of the servers whose GTIDs are not used.", _ONE_SERVER, ""),
-    rejected("gtid.source.filter.dml.events", "Drop the changes of other servers.", _ONE_SERVER, "true"),
-    rejected("gtid.ignore.on.recovery", "Resume by file and position, without GTIDs.", _ONE_SERVER, "false"),
-    rejected(
-        "event.deserialization.failure.handling.mode",
-        "How to handle a binlog event that cannot be decoded.",
-        _NO_SKIP,
-        "fail",
-    ),
-    rejected(
-        "inconsistent.schema.handling.mode",
-        "How to handle a row that does not match the definition of its table.",
-        _NO_SKIP,
-        "fail",
-    ),
-    ignored("errors.max.retries", "Number of restarts after an error.", _NO_RETRY),
-    ignored("errors.retry.delay.initial.ms", "Delay before the first restart.", _NO_RETRY),
-    ignored("errors.retry.delay.max.ms", "Maximum delay before a restart.", _NO_RETRY),
-    ignored("retriable.restart.connector.wait.ms", "Delay before a restart.", _NO_RETRY),
-    ignored("ddl.parser.type", "Parser of DDL statements.", "the binlog describes each version of a table"),
-    ignored("query.fetch.size", "Number of rows fetched at once.", "rows are streamed"),
-    ignored(
-        "streaming.delay.ms",
-        "Delay between snapshot and streaming.",
-        "the binlog is read from the beginning of the snapshot",
+        "binlog.buffer.size",
         no_op_values=("0",),
     ),
-    ignored("database.dbname", "Name of the database.", "a MySQL connection can read all databases"),
-    rejected("database.*", "Other options of the Java driver.", _JAVA_DRIVER),
+    *rejected(_ONE_SERVER, "gtid.source.includes", "gtid.source.excludes", no_op_values=("",)),
+    *rejected(_ONE_SERVER, "gtid.source.filter.dml.events", no_op_values=("true",)),
+    *rejected(_ONE_SERVER, "gtid.ignore.on.recovery", no_op_values=("false",)),
+    *rejected(
+        "the producer stops at such an event; it never skips one",
+        "event.deserialization.failure.handling.mode",
+        "inconsistent.schema.handling.mode",
+        no_op_values=("fail",),
+    ),
+    *ignored(
+        "the process ends on an error; restart it with a supervisor such as systemd or Kubernetes",
+        "errors.max.retries",
+        "errors.retry.delay.initial.ms",
+        "errors.retry.delay.max.ms",
+        "retriable.restart.connector.wait.ms",
+    ),
+    *ignored("the binlog describes each version of a table", "ddl.parser.type"),
+    *ignored("rows are streamed", "query.fetch.size"),
+    *ignored("the binlog is read from the beginning of the snapshot", "streaming.delay.ms", no_op_values=("0",)),
+    *ignored("a MySQL connection can read all databases", "database.dbname"),
+    *rejected(_JAVA_DRIVER, "database.*"),
 )

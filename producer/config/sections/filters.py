@@ -132,8 +132,8 @@ class FiltersConfig(Section):
 
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (
-    ignored("schema.include.list", "Schemas to capture.", _NO_SCHEMAS.format("include")),
-    ignored("schema.exclude.list", "Schemas that are not captured.", _NO_SCHEMAS.format("exclude")),
-    rejected("guardrail.collections.max", "Maximum number of captured tables.", _NO_LIMIT, "0"),
-    ignored("guardrail.collections.limit.action", "How to handle more tables than that.", _NO_LIMIT),
+    *ignored(_NO_SCHEMAS.format("include"), "schema.include.list"),
+    *ignored(_NO_SCHEMAS.format("exclude"), "schema.exclude.list"),
+    *rejected(_NO_LIMIT, "guardrail.collections.max", no_op_values=("0",)),
+    *ignored(_NO_LIMIT, "guardrail.collections.limit.action"),
 )

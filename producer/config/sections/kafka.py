@@ -27,8 +27,6 @@ _OTHER_NAMING: Final = {
     f"{_NAMING}schemaunicodetopicnamingstrategy": "with MySQL its topics lack the database",
 }
 
-_NO_QUEUE = "there is no queue between the reader and Kafka; one batch and the buffer of the client limit the memory"
-_NO_HISTORY = "the binlog and the state topic describe the tables; there is no schema history"
 _ONE_GROUP = "all topics are created with the same settings"
 
 
@@ -170,21 +168,22 @@ class HeartbeatConfig(Section):
 
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (
-    ignored("topic.cache.size", "Number of topic names in the cache.", "all names are cached"),
-    ignored(
-        "topic.creation.enable",
-        "Create topics.",
-        "missing topics are always created",
-        no_op_values=("true",),
+    *ignored("all names are cached", "topic.cache.size"),
+    *ignored("missing topics are always created", "topic.creation.enable", no_op_values=("true",)),
+    *rejected(_ONE_GROUP, "topic.creation.groups", no_op_values=("",)),
+    *rejected(_ONE_GROUP, "topic.creation.*"),
+    *ignored(
+        "there is no queue between the reader and Kafka; one batch and the buffer of the client limit the memory",
+        "max.queue.size",
+        "max.queue.size.in.bytes",
+        "queue.provider.type",
     ),
-    rejected("topic.creation.groups", "Groups of topics with their own settings.", _ONE_GROUP, ""),
-    rejected("topic.creation.*", "Settings of a group of topics.", _ONE_GROUP),
-    ignored("max.queue.size", "Maximum number of events in the queue.", _NO_QUEUE),
-    ignored("max.queue.size.in.bytes", "Maximum size of the queue in bytes.", _NO_QUEUE),
-    ignored("queue.provider.type", "Type of the queue.", _NO_QUEUE),
-    ignored("poll.interval.ms", "Interval at which the queue is polled.", "tailrace.commit.interval.ms applies"),
-    ignored("schema.history.internal", "Java class of the schema history.", _NO_HISTORY),
-    ignored("schema.history.internal.kafka.bootstrap.servers", "Kafka brokers of the schema history.", _NO_HISTORY),
-    ignored("schema.history.internal.*", "Options of the schema history.", _NO_HISTORY),
-    ignored("internal.schema.history.internal.*", "Options of the schema history.", _NO_HISTORY),
+    *ignored("tailrace.commit.interval.ms applies", "poll.interval.ms"),
+    *ignored(
+        "the binlog and the state topic describe the tables; there is no schema history",
+        "schema.history.internal",
+        "schema.history.internal.kafka.bootstrap.servers",
+        "schema.history.internal.*",
+        "internal.schema.history.internal.*",
+    ),
 )

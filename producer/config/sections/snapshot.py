@@ -20,8 +20,6 @@ _WHOLE_TABLE = (
     "a table is read completely, in chunks by key, and the binlog contains all of its rows; filter rows in the "
     "consumer, and columns with column.exclude.list"
 )
-_NO_HISTORY = "the binlog describes each version of a table; there is no schema history"
-_STREAMED = "rows are streamed"
 
 
 class SnapshotConfig(Section):
@@ -157,50 +155,31 @@ class SnapshotConfig(Section):
 
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (
-    rejected("snapshot.select.statement.overrides", "Tables that are read with their own SELECT.", _WHOLE_TABLE, ""),
-    rejected("snapshot.select.statement.overrides.*", "SELECT statement of a table.", _WHOLE_TABLE),
-    rejected("snapshot.query.mode", "How the SELECT statements are built.", _JAVA_CLASS, "select_all"),
-    ignored("snapshot.query.mode.custom.name", "Java class that builds SELECT statements.", _JAVA_CLASS),
-    ignored("snapshot.mode.custom.name", "Java class of a custom snapshot mode.", _JAVA_CLASS),
-    ignored("snapshot.locking.mode", "Locks that a snapshot takes.", _NO_LOCK, no_op_values=("none",)),
-    ignored("snapshot.locking.mode.custom.name", "Java class of a custom locking mode.", _NO_LOCK),
-    ignored("snapshot.lock.timeout.ms", "Maximum time to wait for a lock.", _NO_LOCK),
-    ignored("snapshot.fetch.size", "Number of rows fetched at once.", _STREAMED),
-    ignored("snapshot.delay.ms", "Delay before a snapshot.", "the snapshot starts at once", no_op_values=("0",)),
-    ignored(
-        "snapshot.max.threads.multiplier",
-        "Number of chunks for each thread.",
-        "incremental.snapshot.chunk.size decides the number of chunks",
+    *rejected(_WHOLE_TABLE, "snapshot.select.statement.overrides", no_op_values=("",)),
+    *rejected(_WHOLE_TABLE, "snapshot.select.statement.overrides.*"),
+    *rejected(_JAVA_CLASS, "snapshot.query.mode", no_op_values=("select_all",)),
+    *ignored(_JAVA_CLASS, "snapshot.query.mode.custom.name", "snapshot.mode.custom.name"),
+    *ignored(_NO_LOCK, "snapshot.locking.mode", no_op_values=("none",)),
+    *ignored(_NO_LOCK, "snapshot.locking.mode.custom.name", "snapshot.lock.timeout.ms"),
+    *ignored("rows are streamed", "snapshot.fetch.size", "min.row.count.to.stream.results"),
+    *ignored("the snapshot starts at once", "snapshot.delay.ms", no_op_values=("0",)),
+    *ignored("incremental.snapshot.chunk.size decides the number of chunks", "snapshot.max.threads.multiplier"),
+    *ignored("tables are read in chunks", "legacy.snapshot.max.threads", no_op_values=("false",)),
+    *ignored(
+        "tables are read in the order of their names", "snapshot.tables.order.by.row.count", no_op_values=("disabled",)
     ),
-    ignored(
-        "legacy.snapshot.max.threads",
-        "Read each table with one thread.",
-        "tables are read in chunks",
-        no_op_values=("false",),
+    *ignored(
+        "the binlog describes each version of a table; there is no schema history",
+        "snapshot.mode.configuration.based.snapshot.schema",
+        "snapshot.mode.configuration.based.snapshot.on.schema.error",
     ),
-    ignored(
-        "snapshot.tables.order.by.row.count",
-        "Order in which tables are read.",
-        "tables are read in the order of their names",
-        no_op_values=("disabled",),
-    ),
-    ignored("min.row.count.to.stream.results", "Number of rows from which results are streamed.", _STREAMED),
-    ignored("snapshot.mode.configuration.based.snapshot.schema", "Read table definitions.", _NO_HISTORY),
-    ignored("snapshot.mode.configuration.based.snapshot.on.schema.error", "Read table definitions again.", _NO_HISTORY),
-    ignored(
-        "incremental.snapshot.watermarking.strategy",
-        "How watermarks are written to the signaling table.",
+    *ignored(
         "watermarks are binlog positions; nothing is written to the database",
+        "incremental.snapshot.watermarking.strategy",
     ),
-    ignored(
-        "incremental.snapshot.allow.schema.changes",
-        "Allow schema changes during an incremental snapshot.",
+    *ignored(
         "schema changes are always allowed: the binlog describes each version of a table",
+        "incremental.snapshot.allow.schema.changes",
     ),
-    rejected(
-        "scan.incremental.snapshot.backfill.skip",
-        "Do not mark the changes between the watermarks of a chunk.",
-        "the consumer needs these marks",
-        "false",
-    ),
+    *rejected("the consumer needs these marks", "scan.incremental.snapshot.backfill.skip", no_op_values=("false",)),
 )

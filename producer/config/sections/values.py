@@ -144,18 +144,13 @@ class ValuesConfig(Section):
 
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (
-    rejected("converters", "Custom converters of columns.", _JAVA_CLASS, "", in_environment=False),
-    rejected("post.processors", "Post processors of change events.", _JAVA_CLASS, ""),
-    rejected("sourceinfo.struct.maker", "Java class that builds the source block.", _JAVA_CLASS),
-    rejected("source.struct.version", "Version of the source block.", "the source block has version 2", "v2"),
-    ignored(
-        "unavailable.value.placeholder",
-        "Placeholder for values that the binlog does not contain.",
-        "binlog_row_image=FULL is required, so that the binlog contains all values",
+    *rejected(_JAVA_CLASS, "converters", in_environment=False, no_op_values=("",)),
+    *rejected(_JAVA_CLASS, "post.processors", no_op_values=("",)),
+    *rejected(_JAVA_CLASS, "sourceinfo.struct.maker", "transaction.metadata.factory"),
+    *rejected("the source block has version 2", "source.struct.version", no_op_values=("v2",)),
+    *ignored(
+        "binlog_row_image=FULL is required, so that the binlog contains all values", "unavailable.value.placeholder"
     ),
-    rejected("transaction.metadata.factory", "Java class that builds transaction records.", _JAVA_CLASS),
-    rejected("transforms", "Single message transformations.", _TRANSFORM, "", in_environment=False),
-    rejected("predicates", "Predicates of transformations.", _TRANSFORM, "", in_environment=False),
-    rejected("transforms.*", "Options of a transformation.", _TRANSFORM),
-    rejected("predicates.*", "Options of a predicate.", _TRANSFORM),
+    *rejected(_TRANSFORM, "transforms", "predicates", in_environment=False, no_op_values=("",)),
+    *rejected(_TRANSFORM, "transforms.*", "predicates.*"),
 )
