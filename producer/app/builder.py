@@ -26,8 +26,7 @@ from tailrace.producer.config import ProducerConfig, fingerprint
 from tailrace.producer.errors import PrerequisiteError, TableAccessError
 from tailrace.producer.kafka.state_store import State, known_key_key
 from tailrace.producer.kafka.topics import Topics
-from tailrace.producer.kafka.transactional_ids import stream_transactional_id
-from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer, stream_transactional_id
 from tailrace.producer.model.protocols import ChangeStream, SnapshotSession, Source
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
@@ -47,12 +46,11 @@ from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.offset import StreamOffset
-from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
 from tailrace.producer.streaming.refused_changes import RefusedChanges, table_fault
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
-from tailrace.producer.streaming.stream_transaction import CommitSettings, StreamTransaction
+from tailrace.producer.streaming.stream_transaction import CommitSettings, PreparedTransactions, StreamTransaction
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.producer.streaming.topics import CaptureTopics

@@ -14,8 +14,7 @@ from tailrace.producer.app.connection_settings import kafka_settings, mysql_sour
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import TransactionTimeoutError
 from tailrace.producer.kafka.generation import GenerationFence
-from tailrace.producer.kafka.transactional_ids import reader_transactional_id
-from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer, reader_transactional_id
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks

@@ -20,8 +20,7 @@ from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.generation import Generation, GenerationFence
 from tailrace.producer.kafka.state_store import State, TableState
 from tailrace.producer.kafka.topics import Topics
-from tailrace.producer.kafka.transactional_ids import reader_transactional_id
-from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.producer.kafka.transactional_producer import TransactionalProducer, reader_transactional_id
 from tailrace.producer.model.binlog_events import TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset, SnapshotSession
 from tailrace.producer.model.table import TableId
@@ -29,9 +28,9 @@ from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
 from tailrace.producer.streaming.former_tables import forget_without_topic, former_key
 from tailrace.producer.streaming.new_tables import access_error
-from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.producer.streaming.topics import CaptureTopics
+from tailrace.producer.streaming.watermark_record import ends_of_stored_splits
 from tailrace.schemas.names import state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)

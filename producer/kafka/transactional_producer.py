@@ -374,3 +374,13 @@ class TransactionalProducer:
             reason = client_error(raised)
             return error if reason.args[0].code() == TIMED_OUT else reason
         return error
+
+
+def stream_transactional_id(prefix: str) -> str:
+    """Return the transactional id of the binlog stream: with it a new instance fences the one before it."""
+    return f"{prefix}-tailrace-stream"
+
+
+def reader_transactional_id(prefix: str, worker: int) -> str:
+    """Return the transactional id of a snapshot reader."""
+    return f"{prefix}-tailrace-snapshot-{worker}"

@@ -32,9 +32,9 @@ from tailrace.producer.serialization.envelope.source_info import source_time_us
 from tailrace.producer.streaming.change_emitter import ChangeEmitter
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination, RowDecisions
 from tailrace.producer.streaming.context import StreamContext
-from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
 from tailrace.producer.streaming.refused_changes import RefusedChanges, location
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.stream_transaction import PreparedTransactions
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
 from tailrace.producer.streaming.tracked_table import TrackedTable

@@ -22,8 +22,7 @@ from tailrace.producer.serialization.envelope.source_info import source_time_us
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.key_cover import cover_of
 from tailrace.producer.streaming.refused_changes import location
-from tailrace.producer.streaming.table_emitter import OPS
-from tailrace.producer.streaming.table_versions import StreamedVersion, TableVersions
+from tailrace.producer.streaming.table_versions import OPS, StreamedVersion, TableVersions
 
 if TYPE_CHECKING:
     from tailrace.producer.native import codec

@@ -30,8 +30,7 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.serialization.envelope.topic_names import SHARED_TOPIC_HINT
 from tailrace.producer.streaming import former_tables
-from tailrace.producer.streaming.context import StreamContext
-from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
+from tailrace.producer.streaming.context import SnapshotProgressListener, StreamContext
 from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.runtime.errors import KafkaRequestError, Retryable, SchemaError, TailraceError

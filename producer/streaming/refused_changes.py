@@ -37,8 +37,7 @@ from tailrace.producer.model.binlog_events import ChangeRefused, Event, QueryEve
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
-from tailrace.producer.streaming.context import StreamContext
-from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
+from tailrace.producer.streaming.context import SnapshotProgressListener, StreamContext
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.runtime.errors import SchemaError, TailraceError
 

@@ -25,14 +25,17 @@ from tailrace.producer.model.split import EndedRange, SortKey, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode, TablePresence
 from tailrace.producer.streaming import former_tables
-from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.context import SnapshotProgressListener, StreamContext
 from tailrace.producer.streaming.mailbox import Mailbox
-from tailrace.producer.streaming.snapshot_listener import SnapshotProgressListener
-from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
 from tailrace.producer.streaming.stream_hold import StreamHold
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.producer.streaming.tracked_table import TrackedSplit, TrackedTable
-from tailrace.producer.streaming.watermark_record import end_watermark, high_watermark, low_watermark
+from tailrace.producer.streaming.watermark_record import (
+    end_watermark,
+    ends_of_stored_splits,
+    high_watermark,
+    low_watermark,
+)
 from tailrace.schemas.names import watermarks_topic
 from tailrace.schemas.watermark import Watermark
 

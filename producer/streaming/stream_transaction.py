@@ -15,7 +15,7 @@ one took: batches grow with the load, and commits take at most half of the time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -23,8 +23,16 @@ import structlog
 
 from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
 from tailrace.producer.kafka.delivery import TOPIC_LIMIT, TOPIC_LIMIT_HINT, record_too_large
-from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset, backfill_key, backfill_value
+from tailrace.producer.kafka.state_store import (
+    OFFSET_KEY,
+    StoredOffset,
+    backfill_key,
+    backfill_value,
+    prepared_key,
+    prepared_to_json,
+)
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
+from tailrace.producer.model.binlog_events import PreparedTransactionEnded, TransactionPrepared
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.ops.status import Status
 from tailrace.producer.streaming.heartbeat import Heartbeat
@@ -237,3 +245,39 @@ class StreamTransaction:
     @property
     def _heartbeat_due(self) -> bool:
         return self._heartbeat is not None and self._heartbeat.due
+
+
+class PreparedTransactions:
+    """Prepared XA transactions in the state: those whose XA COMMIT or XA ROLLBACK was not read yet.
+
+    A restart needs them: their rows precede the stored offset, but are written when they are committed. Changes are
+    written with the offset behind them, at the next commit: most transactions end before that.
+    """
+
+    def __init__(
+        self, transaction: StreamTransaction, stored: Iterable[TransactionPrepared], *, settings: str = ""
+    ) -> None:
+        """``settings``: fingerprint of the configuration."""
+        self._transaction = transaction
+        self._settings = settings
+        self._stored = {prepared.xid for prepared in stored}
+        self._changed: dict[str, TransactionPrepared | None] = {}
+        transaction.before_commit.append(self._write)
+
+    def on_prepared(self, event: TransactionPrepared) -> None:
+        """A transaction was prepared."""
+        self._changed[event.xid] = event
+
+    def on_ended(self, event: PreparedTransactionEnded) -> None:
+        """A prepared transaction was committed or rolled back."""
+        self._changed[event.xid] = None
+
+    def _write(self) -> None:
+        for xid, prepared in self._changed.items():
+            if prepared is not None:
+                self._transaction.store(prepared_key(xid), prepared_to_json(prepared._replace(settings=self._settings)))
+                self._stored.add(xid)
+            elif xid in self._stored:
+                self._transaction.store(prepared_key(xid), None)
+                self._stored.discard(xid)
+        self._changed.clear()

@@ -25,14 +25,16 @@ from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.key_memory import CatalogRead
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.new_tables import NewTables
-from tailrace.producer.streaming.table_emitter import new_table_emitter
 from tailrace.producer.streaming.tracked_table import TrackedTable
 from tailrace.runtime.errors import KafkaRequestError, SchemaError
-from tailrace.schemas.names import schemas_topic
+from tailrace.schemas.names import EVENT_HEADER, schemas_topic
+from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 
 if TYPE_CHECKING:
-    from tailrace.producer.native.codec import TableEmitter
+    from collections.abc import Set as AbstractSet
+
+    from tailrace.producer.native.codec import ImageEncoder, TableEmitter, Template
 
 log = structlog.get_logger(__name__)
 
@@ -303,3 +305,30 @@ def _require_same_key(tracked: TrackedTable, captured: CapturedTable) -> None:
         if tracked.mode is not TableMode.INCREMENTAL:
             raise
         raise IncrementalKeyChangedError from error
+
+
+OPS: Final = (Op.CREATE, Op.UPDATE, Op.DELETE)
+"""The operations of rows events, in the order that the extension knows them by."""
+_MAX_HEADERS: Final = 27
+
+
+def new_table_emitter(
+    captured: CapturedTable, headers: Headers, epoch: int, *, skipped: AbstractSet[str]
+) -> TableEmitter | None:
+    """Return what the extension emits the changes of a version with; None if it cannot encode the table.
+
+    ``headers`` are those that all its records share. ``skipped`` are operations that are not written. The encoders are
+    made for the first event of their operation.
+    """
+    loops = captured.codec.native
+    if loops is None or len(headers) > _MAX_HEADERS:
+        return None
+    from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
+
+    constants = captured.source.constants
+
+    def prepare(op: int) -> tuple[ImageEncoder, Template, Template] | None:
+        encoder = None if OPS[op] in skipped else loops.images(OPS[op])
+        return None if encoder is None else (encoder, *loops.template(constants, OPS[op]))
+
+    return codec.TableEmitter(captured.topic, headers, EVENT_HEADER, epoch, prepare)

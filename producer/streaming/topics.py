@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.kafka.own_topics import own_topics
-from tailrace.producer.kafka.topics import Topics, TopicSpec
+from tailrace.producer.kafka.topics import Topics, TopicSpec, own_topics
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.schemas.names import watermarks_topic

@@ -23,19 +23,21 @@ from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.errors import translate
 from tailrace.producer.kafka.generation import ANNOUNCEMENT_KEY, GENERATION_KEY, Generation, announce, claim
-from tailrace.producer.kafka.own_topics import own_topics
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.topic_reader import read_compacted
-from tailrace.producer.kafka.topics import Topics
-from tailrace.producer.kafka.transactional_ids import reader_transactional_id, stream_transactional_id
-from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.producer.kafka.topics import Topics, own_topics
+from tailrace.producer.kafka.transactional_producer import (
+    TransactionalProducer,
+    reader_transactional_id,
+    stream_transactional_id,
+)
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.source import MySqlSource
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
-from tailrace.producer.streaming.stored_splits import ends_of_stored_splits
+from tailrace.producer.streaming.watermark_record import ends_of_stored_splits
 from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file, running_tasks
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
 from tailrace.producer.takeover.resume_position import resolve_resume_position

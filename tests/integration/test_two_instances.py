@@ -19,8 +19,7 @@ from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka.generation import Generation, announce, claim
 from tailrace.producer.kafka.state_store import FORMAT_KEY, READERS_KEY
 from tailrace.producer.kafka.topics import Topics, TopicSpec
-from tailrace.producer.kafka.transactional_ids import stream_transactional_id
-from tailrace.producer.kafka.transactional_producer import TransactionalProducer
+from tailrace.producer.kafka.transactional_producer import TransactionalProducer, stream_transactional_id
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.runtime.stored_format import NewerFormatError
 from tailrace.schemas.names import state_topic, watermarks_topic

@@ -33,8 +33,7 @@ from tailrace.producer.streaming.change_emitter import ChangeEmitter
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import CommitSettings, StreamTransaction
-from tailrace.producer.streaming.table_emitter import new_table_emitter
-from tailrace.producer.streaming.table_versions import StreamedVersion
+from tailrace.producer.streaming.table_versions import StreamedVersion, new_table_emitter
 from tailrace.schemas.names import state_topic
 from tests.support.codec_matrix import record_format
 from tests.support.stream import FILE, SERVER

@@ -11,8 +11,7 @@ from tailrace.producer.config.java_client import client_options
 from tailrace.producer.errors import ProducerFencedError
 from tailrace.producer.kafka.client import KafkaSettings, check_options
 from tailrace.producer.kafka.errors import NO_LEADER, UNKNOWN_PARTITION, translate
-from tailrace.producer.kafka.own_topics import own_topics
-from tailrace.producer.kafka.topics import TopicSpec, request_batches
+from tailrace.producer.kafka.topics import TopicSpec, own_topics, request_batches
 from tailrace.producer.snapshot.reader import SnapshotReader
 from tailrace.producer.snapshot.workers import Message, SplitCommitting, SplitFailed, serve
 from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, Retryable

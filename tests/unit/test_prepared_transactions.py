@@ -11,8 +11,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionPrepared,
 )
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.streaming.prepared_transactions import PreparedTransactions
-from tailrace.producer.streaming.stream_transaction import StreamTransaction
+from tailrace.producer.streaming.stream_transaction import PreparedTransactions, StreamTransaction
 from tests.support.stream import FILE, SERVER, START, FakeProducer, stream_transaction
 
 
