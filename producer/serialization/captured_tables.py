@@ -9,7 +9,7 @@ registered before the first row of its version is written, so no row follows a s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import structlog
@@ -23,16 +23,14 @@ from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.types.conversion import ConversionFailures
 from tailrace.producer.mysql.types.registry import as_in_catalog
-from tailrace.producer.serialization.added_column import added_column
+from tailrace.producer.serialization.column_default import added_column
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.headers import schema_header
 from tailrace.producer.serialization.envelope.name_adjustment import field_name
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.topic_names import SHARED_TOPIC_HINT, TopicNames, TopicOwners
-from tailrace.producer.serialization.envelope_frame import JsonFrame
-from tailrace.producer.serialization.float_digits import float_keys, known_definition
+from tailrace.producer.serialization.envelope_frame import JsonFrame, RecordFormat
 from tailrace.producer.serialization.key_memory import CatalogRead, KeyMemory
-from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.schema_registry import SchemaId, SchemaIdSource
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.producer.serialization.table_schemas import TableSchemas, table_schemas
@@ -343,3 +341,40 @@ def _warn_no_defaults(table: TableId, columns: Sequence[str], reason: str) -> No
     log.warning(
         "columns are published without defaults and comments", table=str(table), columns=list(columns), reason=reason
     )
+
+
+# A FLOAT(M,D) is written as a double: its digits are in the catalog, not in a TABLE_MAP event.
+
+
+def with_float_digits(columns: Iterable[Column], known: Iterable[Column]) -> tuple[Column, ...]:
+    """Return columns of a TABLE_MAP event with the digits that columns of the catalog have, where both are the same."""
+    digits = {column.name: column for column in known if column.data_type == "float"}
+    return tuple(
+        replace(column, precision=digits[column.name].precision, scale=digits[column.name].scale)
+        if column.name in digits and _without_digits(digits[column.name]) == column
+        else column
+        for column in columns
+    )
+
+
+def known_definition(
+    definition: CatalogTable | TableVersion, read_catalog: Callable[[TableId], CatalogTable]
+) -> CatalogTable | TableVersion:
+    """Return a definition with the digits of its FLOAT columns. Without a catalog entry they are written as floats."""
+    if isinstance(definition, CatalogTable) or all(column.data_type != "float" for column in definition.columns):
+        return definition
+    try:
+        known = read_catalog(definition.id).table.columns
+    except SchemaError:
+        return definition
+    return definition._replace(columns=with_float_digits(definition.columns, known))
+
+
+def float_keys(table: Table) -> Table:
+    """Return a table whose key has no FLOAT(M,D) but FLOAT: the catalog of a later time must not change its bytes."""
+    columns = (_without_digits(each) if each.name in table.key else each for each in table.columns)
+    return replace(table, columns=tuple(columns))
+
+
+def _without_digits(column: Column) -> Column:
+    return replace(column, precision=0, scale=0) if column.data_type == "float" and column.precision else column

@@ -1,4 +1,4 @@
-"""The part of an envelope that surrounds the rows, as JSON or Avro.
+"""How the records of a table version are written, and the part of an envelope that surrounds the rows, JSON or Avro.
 
 A frame gets the JSON of ``SnapshotEnvelope`` or ``EventEnvelope`` once per block or rows event. What surrounds each row
 is constant.
@@ -7,15 +7,18 @@ is constant.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
 from tailrace.producer.model.codec import EventEnvelope, InsertTransactionBlock
+from tailrace.producer.model.value_options import Converter
 from tailrace.producer.mysql.types.text import json_string
 from tailrace.producer.serialization.avro_encoding import json_encoder, union, zigzag
 from tailrace.producer.serialization.envelope.schemas import SOURCE_SCHEMA, schema_json
 from tailrace.producer.serialization.envelope.transaction import transaction_block
+from tailrace.producer.serialization.form import Form
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.schemas.rowkind import Op
 
@@ -236,3 +239,52 @@ def confluent_header(schema_id: int) -> bytes:
 def schema_envelope(schema: ConnectSchema) -> tuple[bytes, bytes]:
     """Return what JsonConverter writes around a payload."""
     return f'{{"schema":{schema_json(schema)},"payload":'.encode(), b"}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFormat:
+    """Converters of keys and values with what they need; the ids are those of the schema registry, for Avro only."""
+
+    key: Converter
+    value: Converter
+    columns: tuple[ConnectField, ...]
+    """The published columns in table order, with their adjusted names and their defaults."""
+    key_schema: ConnectSchema
+    value_schema: ConnectSchema
+    key_id: int = 0
+    value_id: int = 0
+    exact_nulls: bool = False
+    """Write a column's default instead of NULL, as Connect's converters do."""
+
+    @property
+    def plain_rows(self) -> bool:
+        """Two rows are equal if they are equal as JSON without schema."""
+        return self.value != "avro" and not self.exact_nulls
+
+    @property
+    def plain_keys(self) -> bool:
+        """Keys are JSON without schema."""
+        return self.key == "json" and not self.exact_nulls
+
+    def frame(self) -> EnvelopeFrame:
+        """Return the envelope that surrounds the rows."""
+        if self.value == "avro":
+            return AvroFrame(self.value_schema, self.value_id)
+        return JsonFrame(*schema_envelope(self.value_schema)) if self.value == "json-schema" else JsonFrame()
+
+    @property
+    def row_form(self) -> Form:
+        """The form of rows."""
+        return Form(avro=self.value == "avro", exact_nulls=self.exact_nulls)
+
+    @property
+    def key_form(self) -> Form:
+        """The form of keys."""
+        return Form(avro=self.key == "avro", exact_nulls=self.exact_nulls)
+
+    def key_ends(self) -> tuple[bytes, bytes]:
+        """Return what precedes and follows the columns of a key."""
+        if self.key == "avro":
+            return confluent_header(self.key_id), b""
+        before, after = schema_envelope(self.key_schema) if self.key == "json-schema" else (b"", b"")
+        return before + b"{", b"}" + after

@@ -16,9 +16,9 @@ from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.base import ColumnType, Fast, Value, ValueKind
 from tailrace.producer.mysql.types.conversion import Conversion, ConversionFailures
 from tailrace.producer.mysql.types.registry import column_type
+from tailrace.producer.serialization.envelope_frame import RecordFormat
 from tailrace.producer.serialization.form import Form, Piece
 from tailrace.producer.serialization.masking import mask, transform
-from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.schemas.connect import ConnectSchema
 
 

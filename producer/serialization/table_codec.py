@@ -22,10 +22,9 @@ from tailrace.producer.mysql.types.conversion import ConversionFailures
 from tailrace.producer.mysql.types.registry import connect_field
 from tailrace.producer.native import loader
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
-from tailrace.producer.serialization.key_change_header import header_printer
-from tailrace.producer.serialization.key_changes import KeyChangeFactory
+from tailrace.producer.serialization.envelope_frame import RecordFormat
+from tailrace.producer.serialization.key_changes import KeyChangeFactory, header_printer
 from tailrace.producer.serialization.plain_codec import DECODE_ERRORS, PlainCodec, decode_error
-from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.row_plan import PlanBuilder
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.rowkind import Op

@@ -5,12 +5,11 @@ from __future__ import annotations
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.protocols import CatalogSession
-from tailrace.producer.serialization.envelope.heartbeat import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from tailrace.producer.serialization.envelope.schema_change import CHANGE_KEY, CHANGE_VALUE
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope.transaction import TRANSACTION_KEY, TRANSACTION_VALUE
 from tailrace.producer.serialization.record_converter import RecordConverter
-from tailrace.producer.streaming.heartbeat import Heartbeat, HeartbeatAction
+from tailrace.producer.streaming.heartbeat import HEARTBEAT_KEY, HEARTBEAT_VALUE, Heartbeat, HeartbeatAction
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeSettings, SchemaChangeTopic
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter

@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
 from tailrace.producer.errors import SourceError
 from tailrace.producer.model.protocols import CatalogSession
-from tailrace.producer.serialization.envelope.heartbeat import heartbeat_key, heartbeat_value
 from tailrace.producer.serialization.record_converter import TopicConverter
+from tailrace.schemas.connect import ConnectField, ConnectSchema
 
 log = structlog.get_logger(__name__)
+
+HEARTBEAT_KEY: Final = ConnectSchema(
+    "struct",
+    name="io.debezium.connector.common.ServerNameKey",
+    version=1,
+    fields=(ConnectField.of("serverName", "string"),),
+)
+HEARTBEAT_VALUE: Final = ConnectSchema(
+    "struct",
+    name="io.debezium.connector.common.Heartbeat",
+    version=1,
+    fields=(ConnectField.of("ts_ms", "int64"),),
+)
 
 
 class HeartbeatRecord(NamedTuple):
@@ -48,8 +61,7 @@ class Heartbeat:
     def next_record(self) -> HeartbeatRecord:
         """Restart the interval, request the statement, and return the record."""
         self._next = time.monotonic() + self._interval_s
-        value = heartbeat_value(time.time_ns() // 1_000_000)
-        record = self._topic.record(heartbeat_key(self._prefix), value)
+        record = self._topic.record({"serverName": self._prefix}, {"ts_ms": time.time_ns() // 1_000_000})
         if self._action is not None:
             self._action.request()
         return HeartbeatRecord(self._topic.name, *record)

@@ -18,8 +18,7 @@ from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.protocols import CatalogSession, Offset
 from tailrace.producer.model.table import CatalogTable, TableId, quote
-from tailrace.producer.serialization.envelope.java_hash_order import hash_order
-from tailrace.producer.serialization.envelope.json import Struct
+from tailrace.producer.serialization.envelope.json import Struct, hash_order
 from tailrace.producer.serialization.envelope.schema_change import (
     TableDefinition,
     change_key,

@@ -16,7 +16,7 @@ from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.column_default import field_with_default
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema, schema_json
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
-from tailrace.producer.serialization.record_format import RecordFormat
+from tailrace.producer.serialization.envelope_frame import RecordFormat
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.debezium_parity.statements import _DEFAULT_ROWS, _DEFAULTS
 from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable

@@ -10,7 +10,7 @@ from tailrace.producer.model.binlog_events import RowsEvent, TableVersion
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
-from tailrace.producer.serialization.float_digits import with_float_digits
+from tailrace.producer.serialization.captured_tables import with_float_digits
 from tests.support.binlog import executed, follow, only, settings_of
 from tests.support.database import Database
 

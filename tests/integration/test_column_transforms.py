@@ -14,7 +14,7 @@ from tailrace.producer.config.column_transforms import ColumnProjection, Hash, M
 from tailrace.producer.model.table import Table
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.result_stream import read_rows
-from tailrace.producer.serialization.float_digits import with_float_digits
+from tailrace.producer.serialization.captured_tables import with_float_digits
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.debezium_parity.type_tables import TYPE_TABLES, TypeTable
 from tests.embedded.kafka import KafkaBroker

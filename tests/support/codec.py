@@ -15,7 +15,7 @@ from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.result_stream import read_rows
-from tailrace.producer.serialization.float_digits import with_float_digits
+from tailrace.producer.serialization.captured_tables import with_float_digits
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tests.support.binlog import executed, follow, settings_of
 from tests.support.database import Database

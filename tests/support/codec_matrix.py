@@ -12,7 +12,7 @@ from tailrace.producer.model.table import Column, Table
 from tailrace.producer.model.value_options import Converter, ValueOptions
 from tailrace.producer.mysql.types.registry import column_type, connect_field
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
-from tailrace.producer.serialization.record_format import RecordFormat
+from tailrace.producer.serialization.envelope_frame import RecordFormat
 from tests.support.binary_json import binary_json, random_document
 from tests.support.values import value_options
 

@@ -15,13 +15,12 @@ from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.serialization.avro_schema import avro_schema
-from tailrace.producer.serialization.envelope.java_hash_order import hash_order
-from tailrace.producer.serialization.envelope.json import to_json
+from tailrace.producer.serialization.envelope.json import hash_order, to_json
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.envelope.transaction import TRANSACTION_KEY, TRANSACTION_VALUE
+from tailrace.producer.serialization.envelope_frame import RecordFormat
 from tailrace.producer.serialization.record_converter import RecordConverter
-from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.transaction_metadata import TransactionBlockWriter, with_transaction_block

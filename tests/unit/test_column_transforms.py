@@ -19,8 +19,8 @@ from tailrace.producer.model.value_options import Converter
 from tailrace.producer.mysql.types.registry import connect_field
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
+from tailrace.producer.serialization.envelope_frame import RecordFormat
 from tailrace.producer.serialization.masking import hasher, java_serialized
-from tailrace.producer.serialization.record_format import RecordFormat
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tests.support.values import value_options

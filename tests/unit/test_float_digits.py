@@ -13,7 +13,7 @@ from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.types.base import CatalogRow
 from tailrace.producer.mysql.types.floating import FloatType
 from tailrace.producer.mysql.types.registry import connect_field
-from tailrace.producer.serialization.float_digits import float_keys, known_definition, with_float_digits
+from tailrace.producer.serialization.captured_tables import float_keys, known_definition, with_float_digits
 from tailrace.producer.serialization.table_codec import TableCodec
 from tailrace.runtime.errors import SchemaError
 from tests.support.values import DEFAULT_CODEC, value_options

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from tailrace.producer.serialization.key_change_header import header_printer
+from tailrace.producer.serialization.key_changes import header_printer
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

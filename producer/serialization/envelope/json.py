@@ -1,9 +1,12 @@
-"""Serializes records that are not rows as JSON without schemas, with the bytes of Connect's JsonConverter."""
+"""Serializes records that are not rows as JSON without schemas, with the bytes of Connect's JsonConverter.
+
+Debezium's lists of tables have the order of a Java HashMap or HashSet.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -31,3 +34,19 @@ def _escaped(found: re.Match[str]) -> str:
         return text
     units = text.encode("utf-16-be")
     return f"\\u{units[:2].hex().upper()}\\u{units[2:].hex().upper()}"
+
+
+def hash_order(names: Sequence[str]) -> list[str]:
+    """Return distinct strings, given in insertion order, in the iteration order of ``java.util.HashMap``."""
+    buckets = 16
+    while len(names) > buckets * 3 // 4:
+        buckets *= 2
+    return sorted(names, key=lambda name: _spread(name) & (buckets - 1))  # stable: a bucket keeps the insertion order
+
+
+def _spread(name: str) -> int:
+    value = 0
+    units = name.encode("utf-16-be")
+    for at in range(0, len(units), 2):
+        value = (value * 31 + (units[at] << 8 | units[at + 1])) & 0xFFFF_FFFF
+    return value ^ value >> 16

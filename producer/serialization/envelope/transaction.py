@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tailrace.producer.serialization.envelope.java_hash_order import hash_order
-from tailrace.producer.serialization.envelope.json import Struct
+from tailrace.producer.serialization.envelope.json import Struct, hash_order
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 
 TRANSACTION_KEY: Final = ConnectSchema(
