@@ -46,7 +46,7 @@ def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug =
         # The database and Kafka clients are imported late, so that an error of the configuration appears at once.
         from tailrace.producer.app.capture import run  # noqa: PLC0415
         from tailrace.producer.app.snapshot_factory import fork_server  # noqa: PLC0415
-        from tailrace.producer.ops.http import open_http_port  # noqa: PLC0415
+        from tailrace.producer.ops.metrics import open_http_port  # noqa: PLC0415
         from tailrace.producer.ops.status import Phase, Status  # noqa: PLC0415
 
         _set_up_log(loaded, debug=debug)

@@ -12,8 +12,8 @@ import structlog
 
 from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import State, StoredOffset
+from tailrace.producer.model.binlog_events import TransactionMark
 from tailrace.producer.model.protocols import Offset, Source
-from tailrace.producer.model.transaction_mark import TransactionMark
 
 log = structlog.get_logger(__name__)
 

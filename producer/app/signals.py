@@ -14,14 +14,20 @@ from tailrace.producer.kafka.state_store import State
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.protocols import Source
-from tailrace.producer.notifications.notification import NOTIFICATION_KEY, NOTIFICATION_VALUE
-from tailrace.producer.notifications.service import NotificationService
+from tailrace.producer.notifications.notification import NOTIFICATION_KEY, NOTIFICATION_VALUE, NotificationService
 from tailrace.producer.serialization.envelope.topic_names import signal_topic
 from tailrace.producer.serialization.record_converter import RecordConverter
-from tailrace.producer.signals.channels import AdvanceOffsets, Channel, Channels, FileChannel, KafkaChannel, Signals
+from tailrace.producer.signals.channels import (
+    AdvanceOffsets,
+    Channel,
+    Channels,
+    FileChannel,
+    KafkaChannel,
+    Signals,
+    SourceSignalChannel,
+)
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue
-from tailrace.producer.signals.source_channel import SourceSignalChannel
 from tailrace.producer.streaming.binlog_reader import SignalTable
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.split_registry import SplitRegistry

@@ -35,12 +35,11 @@ from tailrace.producer.errors import StateDamagedError
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.generation import GENERATION_KEY
 from tailrace.producer.kafka.topic_reader import read_compacted
-from tailrace.producer.model.binlog_events import TransactionCommit, TransactionPrepared
+from tailrace.producer.model.binlog_events import TransactionCommit, TransactionMark, TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.split import EndedRange, Range, SortKey, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
-from tailrace.producer.model.transaction_mark import TransactionMark
 from tailrace.runtime.stored_format import NewerFormatError, program_version, require_known_format
 from tailrace.schemas.known_fields import known_fields
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics, computed from the status when they are scraped.
+"""The HTTP port: the status, and Prometheus metrics, which are computed from it when they are scraped.
 
 ``cdc_...`` are Debezium's names in snake case, so that its dashboards and alerts can be reused; ``tailrace_...`` are
 Tailrace's own.
@@ -7,8 +7,10 @@ Tailrace's own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
+import structlog
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -16,6 +18,9 @@ from prometheus_client.registry import Collector
 from tailrace.producer.kafka import native_sender
 from tailrace.producer.native import loader
 from tailrace.producer.ops.status import Phase, Status
+from tailrace.runtime.http import Endpoints, HttpServer
+
+log = structlog.get_logger(__name__)
 
 # name, help, path within Status.snapshot()
 _PROCESS_GAUGES: Final = (
@@ -196,3 +201,21 @@ def registry(status: Status) -> CollectorRegistry:
     ProcessCollector(registry=made)
     PlatformCollector(registry=made)
     return made
+
+
+def endpoints(status: Status) -> Endpoints:
+    """Return the endpoints of a status."""
+    return Endpoints(
+        status=status.snapshot, metrics=registry(status), is_live=lambda: status.live, is_ready=lambda: status.ready
+    )
+
+
+@contextmanager
+def open_http_port(status: Status, *, address: str, port: int) -> Iterator[None]:
+    """Serve the endpoints, unless the port is 0. Raises ConfigError if the port cannot be opened."""
+    if port == 0:
+        yield
+        return
+    with HttpServer(endpoints(status), address=address, port=port, port_property="tailrace.http.port"):
+        log.info("http port open", address=address, port=port)
+        yield

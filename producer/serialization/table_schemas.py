@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.config.column_transforms import ColumnProjection, Truncate
-from tailrace.producer.model.source_type import source_parameters
-from tailrace.producer.model.table import Column, Table
+from tailrace.producer.model.table import Column, Table, source_parameters
 from tailrace.producer.mysql.types.registry import source_type
 from tailrace.producer.serialization.column_default import field_with_default
 from tailrace.producer.serialization.column_transforms import ColumnTransforms

@@ -21,15 +21,15 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.notifications.notification import (
     AggregateType,
+    NotificationService,
     NotificationType,
     chunk_data,
     data_collections,
     table_scan_data,
 )
-from tailrace.producer.notifications.service import NotificationService
+from tailrace.producer.signals.channels import SourceSignalChannel
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue, SnapshotRequest, apply_signal
 from tailrace.producer.signals.signal import ExecuteSnapshot, InvalidSignalError, LogSignal, Signal, parse_action
-from tailrace.producer.signals.source_channel import SourceSignalChannel
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.schemas.rowkind import Op

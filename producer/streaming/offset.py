@@ -18,10 +18,10 @@ from tailrace.producer.model.binlog_events import (
     TableVersion,
     TransactionBegin,
     TransactionCommit,
+    TransactionMark,
 )
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.transaction_mark import TransactionMark
 
 log = structlog.get_logger(__name__)
 

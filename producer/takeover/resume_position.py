@@ -11,8 +11,7 @@ from pymysql.connections import Connection
 
 from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.state_store import StoredOffset
-from tailrace.producer.model.binlog_events import QueryEvent, TransactionBegin
-from tailrace.producer.model.transaction_mark import TransactionMark
+from tailrace.producer.model.binlog_events import QueryEvent, TransactionBegin, TransactionMark
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset

@@ -14,9 +14,8 @@ from tailrace.producer.errors import RecordTooLargeError
 from tailrace.producer.kafka import native_sender
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.state_store import StoredOffset
-from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionBegin, TransactionCommit
+from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionBegin, TransactionCommit, TransactionMark
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.transaction_mark import TransactionMark
 from tests.support.emitter_sides import DEFINITIONS, FORMS, Side, batches
 from tests.support.stream import FILE, SERVER, START
 

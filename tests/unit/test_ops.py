@@ -14,8 +14,7 @@ from tailrace.producer.kafka import native_sender
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.native import loader
-from tailrace.producer.ops.http import endpoints, open_http_port
-from tailrace.producer.ops.metrics import registry
+from tailrace.producer.ops.metrics import endpoints, open_http_port, registry
 from tailrace.producer.ops.status import Phase, Status
 from tailrace.runtime.errors import ConfigError
 from tailrace.runtime.http import HttpServer

@@ -11,9 +11,8 @@ import pytest
 from tailrace.producer.app.resume import ResumePoint, ResumeRules, resume_point
 from tailrace.producer.errors import SourceBehindError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import State, StoredOffset
-from tailrace.producer.model.binlog_events import TransactionCommit
+from tailrace.producer.model.binlog_events import TransactionCommit, TransactionMark
 from tailrace.producer.model.protocols import Offset
-from tailrace.producer.model.transaction_mark import TransactionMark
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 

@@ -17,7 +17,7 @@ from tailrace.producer.kafka.state_store import SIGNALS_KEY
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.condition import condition_problem
-from tailrace.producer.notifications.service import NotificationService
+from tailrace.producer.notifications.notification import NotificationService
 from tailrace.producer.signals.channels import FileChannel
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue

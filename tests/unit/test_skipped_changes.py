@@ -7,7 +7,7 @@ import pytest
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.notifications.service import NotificationService
+from tailrace.producer.notifications.notification import NotificationService
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
 from tailrace.producer.streaming.split_registry import SplitRegistry

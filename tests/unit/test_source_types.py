@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tailrace.producer.config import ConverterConfig, ConvertersConfig
-from tailrace.producer.model.source_type import SourceType, source_parameters
-from tailrace.producer.model.table import Column, ColumnCatalog, Table, TableId
+from tailrace.producer.model.table import Column, ColumnCatalog, SourceType, Table, TableId, source_parameters
 from tailrace.producer.mysql.types.registry import known_length, source_type
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.producer.serialization.column_transforms import ColumnTransforms

@@ -16,9 +16,9 @@ from tailrace.producer.model.binlog_events import (
     TableVersion,
     TransactionBegin,
     TransactionCommit,
+    TransactionMark,
 )
 from tailrace.producer.model.table import TableId
-from tailrace.producer.model.transaction_mark import TransactionMark
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.streaming.offset import StreamOffset

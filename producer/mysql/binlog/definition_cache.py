@@ -5,15 +5,77 @@ A definition keeps its object as long as it is cached: codecs belong to the obje
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.cached_table import CachedTable
-from tailrace.producer.mysql.binlog.table_map import read_id, read_table_map
+from tailrace.producer.mysql.binlog.table_map import packed, read_id, read_table_map
 from tailrace.runtime.errors import SchemaError
 
+
+class CachedTable:
+    """A captured table, and the bytes before the images in its rows events, taken from the first event of each form.
+
+    They are those of an event without extra data.
+    """
+
+    __slots__ = ("count", "double", "error", "present", "single", "table")
+
+    def __init__(self, table: TableVersion, error: SchemaError | None = None) -> None:
+        """``error``: the definition cannot be read, so its rows cannot either."""
+        self.table = table
+        self.error = error
+        self.count = len(table.columns)
+        self.present = (1 << self.count) - 1
+        self.single = self.double = b"\xff\xff"  # no event begins like this
+
+    def drop_hidden_columns(self, present: int) -> bool:
+        """Drop hidden columns of functional indexes: servers before 8.0.18 describe them but do not log them."""
+        kept = present.bit_length()
+        if present != (1 << kept) - 1 or not all(_is_hidden_column(c.name) for c in self.table.columns[kept:]):
+            return False
+        self.table = self.table._replace(columns=self.table.columns[:kept])
+        self.present = present
+        return True
+
+    def row_start(self, data: bytes, at: int, *, update: bool) -> int | SchemaError:
+        """Return where the images begin in a rows event whose header was not seen before, or why it is refused."""
+        extra = int.from_bytes(data[at : at + 2], "little")
+        start = self.check_columns(data, at + extra, update=update)
+        if isinstance(start, int):
+            head = b"\2\0" + data[at + extra : start]
+            if update:
+                self.double = head
+            else:
+                self.single = head
+        return start
+
+    def check_columns(self, data: bytes, at: int, *, update: bool) -> int | SchemaError:
+        """Check that rows have all columns of their table; return where the images begin, or why they are refused."""
+        if self.error is not None:
+            return SchemaError(self.error.message, hint=self.error.hint, **self.error.context)
+        count, at = packed(data, at)
+        if count != self.count:
+            raise BinlogError(
+                f"rows of {self.table.id} have {count} columns, but their TABLE_MAP event has {self.count}"
+            )
+        size = (count + 7) // 8
+        for _ in range(2 if update else 1):
+            # The bits after the last column have no meaning.
+            present = int.from_bytes(data[at : at + size], "little") & ((1 << count) - 1)
+            if present != self.present and not self.drop_hidden_columns(present):
+                return SchemaError(
+                    f"rows of {self.table.id} are logged without some of their columns",
+                    hint="SET GLOBAL binlog_row_image=FULL, also for sessions that set it",
+                )
+            at += size
+        return at
+
+
+_is_hidden_column: Final = re.compile(r"[0-9a-f]{32}").fullmatch
 _MAX_DEFINITIONS: Final = 20_000
 """Definitions before those without a recent event are dropped: a server may create tables continuously."""
 

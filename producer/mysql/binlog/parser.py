@@ -26,8 +26,7 @@ from tailrace.producer.model.binlog_events import (
 )
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
-from tailrace.producer.mysql.binlog.cached_table import CachedTable
-from tailrace.producer.mysql.binlog.definition_cache import DefinitionCache
+from tailrace.producer.mysql.binlog.definition_cache import CachedTable, DefinitionCache
 from tailrace.producer.mysql.binlog.packets import MAX_PACKET, bytes_needed, multi_packet_length, packet_header
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser

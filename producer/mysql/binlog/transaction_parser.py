@@ -29,7 +29,7 @@ from tailrace.producer.model.binlog_events import (
 )
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
-from tailrace.producer.mysql.binlog.cached_table import CachedTable
+from tailrace.producer.mysql.binlog.definition_cache import CachedTable
 from tailrace.producer.mysql.binlog.query_event import (
     CHANGES_ROWS,
     POST_HEADER,

@@ -13,8 +13,7 @@ from enum import Enum, auto
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from tailrace.producer.model.codec import KeyValue
-from tailrace.producer.model.source_type import SourceType, declared_type
-from tailrace.producer.model.table import Column, quote
+from tailrace.producer.model.table import Column, SourceType, declared_type, quote
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.conversion import Conversion
 from tailrace.schemas.connect import ConnectSchema

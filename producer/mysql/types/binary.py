@@ -10,8 +10,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
-from tailrace.producer.model.source_type import SourceType, declared_type
-from tailrace.producer.model.table import Column
+from tailrace.producer.model.table import Column, SourceType, declared_type
 from tailrace.producer.mysql.types.base import (
     BinlogColumn,
     CatalogRow,

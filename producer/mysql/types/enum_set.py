@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
-from tailrace.producer.model.source_type import SourceType
-from tailrace.producer.model.table import Column
+from tailrace.producer.model.table import Column, SourceType
 from tailrace.producer.mysql.types.base import (
     BinlogColumn,
     BinlogOption,

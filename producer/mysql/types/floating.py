@@ -14,8 +14,7 @@ from decimal import Decimal
 from math import copysign
 from typing import ClassVar, Final
 
-from tailrace.producer.model.source_type import SourceType
-from tailrace.producer.model.table import Column, quote
+from tailrace.producer.model.table import Column, SourceType, quote
 from tailrace.producer.mysql.types.base import (
     BinlogOption,
     BinlogType,

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import ClassVar, Final
 
-from tailrace.producer.model.source_type import SourceType, declared_type
-from tailrace.producer.model.table import Column
+from tailrace.producer.model.table import Column, SourceType, declared_type
 from tailrace.producer.mysql.types.base import (
     BinlogOption,
     BinlogType,

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from tailrace.producer.model.source_type import SourceType
-from tailrace.producer.model.table import Column
+from tailrace.producer.model.table import Column, SourceType
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.base import BinlogColumn, BinlogOption, BinlogType, ColumnType
 from tailrace.producer.mysql.types.binary import BinaryType

@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from tailrace.producer.model.source_type import SourceType, declared_type
-from tailrace.producer.model.table import Column, quote
+from tailrace.producer.model.table import Column, SourceType, declared_type, quote
 from tailrace.producer.mysql.charset import DECODABLE, agreeing_codec, text_decoder
 from tailrace.producer.mysql.types.base import (
     BinlogColumn,
