@@ -20,6 +20,19 @@ def multi_packet_length(size: int) -> int:
     return size + 1 + 4 * ((size + 1) // MAX_PACKET + 1)
 
 
+def joined_packets(data: bytes, at: int, size: int) -> bytes:
+    """Return an event that arrived in several packets as one packet; ``at`` is the first of them."""
+    parts, rest = [packet_header(size + 1)], size + 1
+    at += 4
+    first = 1  # the OK byte is part of the header written above
+    while rest > 0:
+        parts.append(data[at + first : at + min(rest, MAX_PACKET)])
+        at += MAX_PACKET + 4
+        rest -= MAX_PACKET
+        first = 0
+    return b"".join(parts)
+
+
 def bytes_needed(rest: bytes) -> int:
     """Return how many bytes are required before parsing can continue."""
     if len(rest) < EVENT_BODY:

@@ -27,7 +27,7 @@ from tailrace.producer.model.binlog_events import (
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.definition_cache import CachedTable, DefinitionCache
-from tailrace.producer.mysql.binlog.packets import MAX_PACKET, bytes_needed, multi_packet_length, packet_header
+from tailrace.producer.mysql.binlog.packets import MAX_PACKET, bytes_needed, joined_packets, multi_packet_length
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
 from tailrace.producer.mysql.binlog.transaction_payload import payload_packets
@@ -269,16 +269,8 @@ class BinlogParser:
 
     def _parse_multi_packet(self, data: bytes, at: int, size: int, events: list[Event]) -> None:
         """Parse an event that arrived in several packets."""
-        parts, rest = [packet_header(size + 1)], size + 1
-        at += 4
-        first = 1  # the OK byte is part of the header written above
-        while rest > 0:
-            parts.append(data[at + first : at + min(rest, MAX_PACKET)])
-            at += MAX_PACKET + 4
-            rest -= MAX_PACKET
-            first = 0
         joined, self._joined = self._joined, True
-        self._parse_packets(b"".join(parts), events)
+        self._parse_packets(joined_packets(data, at, size), events)
         self._joined = joined
 
     def _raise_server_error(self, data: bytes, at: int) -> None:
@@ -340,21 +332,7 @@ class BinlogParser:
         images = cached.check_columns(data, start + 8, update=op is Op.UPDATE)
         if isinstance(images, SchemaError):
             return (self._refuse(cached, images, position),)
-        rows = RowsEvent(
-            op=op,
-            table=cached.table,
-            data=data,
-            start=images,
-            stop=stop,
-            file=position.file,
-            pos=position.begin,
-            end=position.end,
-            ts=position.ts,
-            server_id=position.server_id,
-            query=self._query,
-            number=self._transactions.number,
-        )
-        return (rows,)
+        return (RowsEvent(op, cached.table, data, images, stop, *position, self._query, self._transactions.number),)
 
     def _refuse_partial(self, table_id: bytes, position: EventPosition) -> Sequence[Event]:
         cached = self._changed_table(table_id)
