@@ -34,13 +34,13 @@ class TransactionBegin(NamedTuple):
 
 
 class TableVersion(NamedTuple):
-    """A table version as a TABLE_MAP event with FULL metadata describes it; one object per definition."""
+    """A table version as a TABLE_MAP event with FULL metadata describes it."""
 
     id: TableId
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
     fingerprint: bytes
-    """Equal for equal definitions; a dictionary key for compiled codecs."""
+    """Of all that the definition is read from: equal only for equal definitions. Codecs are found by it."""
 
 
 class RowsEvent(NamedTuple):

@@ -328,7 +328,7 @@ class ChangeEmitter:
         events: list[Event],
         at: int,
         end: int,
-        versions: Mapping[int, Any],
+        versions: Mapping[bytes, Any],
         begin: TransactionBegin | None,
         room: int,
         streaming: object,
@@ -336,9 +336,9 @@ class ChangeEmitter:
         """Emit the events from ``at`` to ``end``; return the index of the first that is declined, or that follows
         ``room`` records.
 
-        ``begin`` is the open transaction. ``versions`` have, by the id of their definition, the ``emitter`` (or None)
-        and ``tracked``. Unless its ``mode`` is ``streaming``, what ``cover_of`` returns for it decides, for events that
-        follow each other; None: they are declined. All records have been handed over on return.
+        ``begin`` is the open transaction. ``versions`` have, by the fingerprint of their definition, ``emitter`` (or
+        None) and ``tracked``. Unless its ``mode`` is ``streaming``, what ``cover_of`` returns for it decides on events
+        that follow each other; None: they are declined. All records have been handed over on return.
         """
 
     def take_counts(self) -> list[tuple[Any, str, int, int, int]]:

@@ -26,7 +26,7 @@ cdef extern from "Python.h":
     int Py_DTSF_ADD_DOT_0
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
 
-INTERFACE = 14
+INTERFACE = 15
 
 include "heap.pxi"
 include "numbers.pxi"

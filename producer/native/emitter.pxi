@@ -413,7 +413,7 @@ cdef class ChangeEmitter:
                     break
                 if field(event, 1) is not definition:
                     definition = field(event, 1)
-                    found = PyDict_GetItemWithError(versions, <size_t> <PyObject *> definition)
+                    found = PyDict_GetItemWithError(versions, field(definition, 3))
                     table = cover = None
                     if found != NULL:
                         version = <object> found

@@ -7,7 +7,7 @@ from typing import Final
 
 SWITCH: Final = "TAILRACE_NATIVE"
 """The environment variable that switches the extension off with ``0``."""
-_INTERFACE: Final = 14
+_INTERFACE: Final = 15
 
 
 def unused_because() -> str:

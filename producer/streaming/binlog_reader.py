@@ -253,7 +253,7 @@ class BinlogReader:
         if event.op in self._settings.skipped_operations:
             offset.done(event)
             return
-        current = self._versions.in_use.get(id(event.table))
+        current = self._versions.in_use.get(event.table.fingerprint)
         version = current if current is not None else self._change_version(event)
         if version is None:
             return

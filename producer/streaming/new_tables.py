@@ -82,8 +82,8 @@ class NewTables:
         """Tables that are not captured yet whose CREATE the stream has read, and whether they may have rows that it has
         not: because they may have existed before, or because changes were skipped."""
         self._most_former = _MOST_FORMER
-        self._rejected: dict[TableId, tuple[int, float]] = {}
-        """Tables in error: the id of the definition that was rejected, and when to try it again."""
+        self._rejected: dict[TableId, tuple[bytes, float]] = {}
+        """Tables in error: the fingerprint of the definition that was rejected, and when to try it again."""
 
     # -- statements --------------------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class NewTables:
         if tracked is not None and tracked.fault is not None and not tracked.fault.defined:
             return False  # the fault is not in the definition
         rejected = self._rejected.get(definition.id)
-        return rejected is None or rejected[0] != id(definition) or time.monotonic() >= rejected[1]
+        return rejected is None or rejected[0] != definition.fingerprint or time.monotonic() >= rejected[1]
 
     def on_first_change(self, definition: TableVersion) -> None:
         """Know that a table has no key if the catalog has it no more: it was created, filled and dropped at once.
@@ -262,7 +262,7 @@ class NewTables:
 
     def reject(self, definition: TableVersion, error: TailraceError) -> None:
         """Put a table in error: its change cannot be captured. Raises ``error`` if a retry of the capture may help."""
-        self._reject(definition.id, error, id(definition))
+        self._reject(definition.id, error, definition.fingerprint)
 
     # -- modes -------------------------------------------------------------------------------------------------------
 
@@ -341,7 +341,7 @@ class NewTables:
             log.info("a table has rows that the binlog does not have: it is read", table=str(table))
             self._listener.request_reading(table)
 
-    def _reject(self, table: TableId, error: TailraceError, definition: int = 0) -> None:
+    def _reject(self, table: TableId, error: TailraceError, definition: bytes = b"") -> None:
         if isinstance(error, Retryable):
             raise error
         if table in self._created:

@@ -103,9 +103,10 @@ class StreamedVersion:
 class _Current(NamedTuple):
     """What is remembered of the version in use of a table, also if the version itself is evicted."""
 
-    fingerprint: str
-    definition: int
-    """The id of its definition."""
+    schema: str
+    """The fingerprint of the schema that is published; empty: the next one is published in any case."""
+    definition: bytes
+    """The fingerprint of its definition."""
     headers: Headers
 
 
@@ -115,13 +116,13 @@ class TableVersions:
     def __init__(self, context: StreamContext, new_tables: NewTables) -> None:
         self._context = context
         self._new_tables = new_tables
-        self.in_use: dict[int, StreamedVersion] = {}
-        """Versions in use, by the id of their definition: the stream has one object for each."""
+        self.in_use: dict[bytes, StreamedVersion] = {}
+        """Versions in use, by the fingerprint of their definition."""
         self.emits: Callable[[TableId], bool] = _nothing
         """Whether the versions of a table get an ``emitter``."""
         self._columns = 0
         """Columns of ``in_use``, which its memory is proportional to."""
-        self._unused: dict[int, StreamedVersion] = {}
+        self._unused: dict[bytes, StreamedVersion] = {}
         """Versions that were in use, and have not been since ``in_use`` was full the last time."""
         self._current: dict[TableId, _Current] = {}
 
@@ -142,15 +143,13 @@ class TableVersions:
         current = self._current.get(table)
         if current is None:
             return None
-        version = self.in_use.get(current.definition) or self._unused.get(current.definition)
-        # The id of a definition that is evicted may be that of another table's by now.
-        return version if version is not None and version.definition.id == table else None
+        return self.in_use.get(current.definition) or self._unused.get(current.definition)
 
     def republish(self, table: TableId) -> None:
         """Publish the schema of the next rows event of a table, also if it is the one in use."""
         current = self._current.get(table)
         if current is not None:
-            self._current[table] = current._replace(fingerprint="")
+            self._current[table] = current._replace(schema="")
             version = self.in_use.pop(current.definition, None)
             if version is not None:
                 self._unused[current.definition] = version
@@ -161,28 +160,27 @@ class TableVersions:
         None: the event is skipped, since its table waits for its snapshot or is in error.
         Raises IncrementalKeyChangedError, and SchemaError if a table that is captured lost its key.
         """
-        version = self._unused.pop(id(event.table), None) or self._add(event)
+        version = self._unused.pop(event.table.fingerprint, None) or self._add(event)
         if version is None:
             return None
         previous = self._current.get(event.table.id)
-        if previous is None or previous.fingerprint != version.captured.fingerprint:
+        if previous is None or previous.schema != version.captured.fingerprint:
             offset = self._context.transaction.offset
             self._publish(version.captured, Sequence.at(offset.epoch, event.file, event.pos, event.number))
         replaced = self.in_use.pop(previous.definition, None) if previous is not None else None
         self._use(version)
         if replaced is not None:
-            self._unused[id(replaced.definition)] = replaced  # the table may return to it
+            self._unused[replaced.definition.fingerprint] = replaced  # the table may return to it
         return version
 
     def _use(self, version: StreamedVersion) -> None:
-        columns = len(version.definition.columns)
+        definition = version.definition
+        columns = len(definition.columns)
         if self._columns + columns > MAX_COLUMNS:
             self._unused, self.in_use, self._columns = self.in_use, {}, 0
         self._columns += columns
-        self.in_use[id(version.definition)] = version
-        self._current[version.definition.id] = _Current(
-            version.captured.fingerprint, id(version.definition), version.headers
-        )
+        self.in_use[definition.fingerprint] = version
+        self._current[definition.id] = _Current(version.captured.fingerprint, definition.fingerprint, version.headers)
 
     def on_statement(self, event: QueryEvent, effect: DdlEffect) -> None:
         """Read unique indexes again that a statement may have changed: the binlog's definitions do not have them."""

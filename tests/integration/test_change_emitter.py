@@ -92,7 +92,7 @@ def test_what_was_not_handed_over_is_neither_counted_nor_passed(kafka_broker: Ka
     ]
     image = b"\0" + struct.pack("<ii", 1, 1)
     table = DEFINITIONS["first"]
-    long_name = DEFINITIONS["first"]._replace(id=TableId("d", "x" * 1_100_000))
+    long_name = DEFINITIONS["first"]._replace(id=TableId("d", "x" * 1_100_000), fingerprint=b"first long")
     events: list[Event] = []
     for number in (1, 2):
         pos = 1000 * number
@@ -126,11 +126,11 @@ def test_a_version_is_freed_without_the_collector(kafka_broker: KafkaBroker, pre
     try:
         side.read(next(batches(random.Random(SEED), 5)))
         definition = DEFINITIONS["first"]
-        kept = weakref.ref(side.versions.in_use[id(definition)].captured.codec)
+        kept = weakref.ref(side.versions.in_use[definition.fingerprint].captured.codec)
         gc.disable()
         try:
             assert kept() is not None
-            del side.versions.in_use[id(definition)]
+            del side.versions.in_use[definition.fingerprint]
             assert kept() is None
         finally:
             gc.enable()

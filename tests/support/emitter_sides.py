@@ -116,7 +116,7 @@ class Side:
 
     def add(self, definition: TableVersion) -> StreamedVersion:
         """Put a version in use."""
-        name, form = definition.fingerprint.decode(), self._form
+        name, form = definition.fingerprint.decode().partition(" ")[0], self._form
         tracked = self.registry.track(definition.id, TableMode.WAITING if name in self.waiting else TableMode.STREAMING)
         table = Table(definition.id, COLUMNS, ("id",))
         options = CodecOptions(value_options(), tombstones=name != "second", skip_unchanged=name == "skipping")
@@ -126,7 +126,7 @@ class Side:
         version = StreamedVersion(definition, captured, tracked, [("c", b"1")], epoch=7)
         if self.native:
             version.emitter = new_table_emitter(captured, version.headers, 7, skipped=frozenset())
-        self.versions.in_use[id(definition)] = version
+        self.versions.in_use[definition.fingerprint] = version
         return version
 
     def _note_commit(self) -> None:

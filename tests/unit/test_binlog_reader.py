@@ -81,7 +81,7 @@ class Reader:
             context,
             stub,
             stub,
-            SimpleNamespace(in_use={id(DEFINITION): version}),  # type: ignore[arg-type]
+            SimpleNamespace(in_use={DEFINITION.fingerprint: version}),  # type: ignore[arg-type]
             lifecycle=stub,
             metadata=None,
         )

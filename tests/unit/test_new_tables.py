@@ -108,7 +108,7 @@ class Stream:
         """Let the stream read a rows event; return whether it is written."""
         definition = definition or TableVersion(table, COLUMNS, key, f"{table}{key}".encode())
         event = RowsEvent("c", definition, b"", 0, 0, FILE, 200, 300, 7, 1)
-        return (self.versions.in_use.get(id(definition)) or self.versions.change(event)) is not None
+        return (self.versions.in_use.get(definition.fingerprint) or self.versions.change(event)) is not None
 
     def mode(self, table: TableId) -> TableMode | None:
         """Return the mode of a table, which the state has too; None: it is not tracked."""

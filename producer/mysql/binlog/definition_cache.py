@@ -1,7 +1,4 @@
-"""Table definitions by the bytes of their TABLE_MAP events, so that each definition is read once.
-
-A definition keeps its object as long as it is cached: codecs belong to the object.
-"""
+"""Table definitions by the bytes of their TABLE_MAP events, so that each definition is read once."""
 
 from __future__ import annotations
 
@@ -37,7 +34,8 @@ class CachedTable:
         kept = present.bit_length()
         if present != (1 << kept) - 1 or not all(_is_hidden_column(c.name) for c in self.table.columns[kept:]):
             return False
-        self.table = self.table._replace(columns=self.table.columns[:kept])
+        table = self.table
+        self.table = table._replace(columns=table.columns[:kept], fingerprint=table.fingerprint + b"%d" % kept)
         self.present = present
         return True
 

@@ -90,10 +90,6 @@ class BinlogParser:
         """Whether the last ``feed`` returned events of XA statements."""
         return self._transactions.has_xa
 
-    def inherit_definitions(self, parser: BinlogParser) -> None:
-        """Take over the table definitions of a parser that captures the same tables and is not used any more."""
-        self._definitions = parser._definitions
-
     @property
     def pending(self) -> bool:
         """Whether events remain of the bytes that were fed: call ``feed`` without new bytes first."""

@@ -29,7 +29,6 @@ from tailrace.producer.model.binlog_events import (
     TransactionPrepared,
 )
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.binlog.xa_stream import (
     TransactionNotFoundError,
@@ -78,7 +77,6 @@ class BinlogHistory:
         self._commit_wait_s = commit_wait_s
         self._server_id = server_id
         self._captures = captures
-        self._parser: BinlogParser | None = None
         self._found: dict[str, TransactionPrepared] = {}
 
     def read(self, gtid: str, ended: PreparedTransactionEnded | None) -> Iterator[list[Event]]:
@@ -87,9 +85,6 @@ class BinlogHistory:
         stream = _SecondStream(
             self._settings, start=executed.without(gtid), server_id=self._server_id, captures=self._captures
         )
-        # One object per table definition for the whole session: codecs are found by it.
-        stream.inherit_definitions(self._parser)
-        self._parser = stream.parser
         with stream:
             current = ""
             while True:
@@ -227,16 +222,6 @@ class BinlogHistory:
 
 class _SecondStream(BinlogStream):
     """A second dump connection: with a UUID of its own, or the server would end the first."""
-
-    @property
-    def parser(self) -> BinlogParser:
-        """The parser, whose table definitions another stream may inherit."""
-        return self._parser
-
-    def inherit_definitions(self, parser: BinlogParser | None) -> None:
-        """Use the table definitions that another connection has read; it must not be used any more."""
-        if parser is not None:
-            self._parser.inherit_definitions(parser)
 
     def _connect(self, **options: object) -> Connection[Any]:
         connection: Connection[Any] = super()._connect(**options)
