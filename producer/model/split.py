@@ -82,16 +82,6 @@ class Split:
         """Return the id that records carry in their header; opaque to readers."""
         return f"{self.table.database}.{self.table.table}:{self.snapshot}:{self.number}"
 
-    def holds(self, key: SortKey) -> bool:
-        """Return whether a key lies in the range."""
-        return _holds(self.range, self.lower_order, self.upper_order, key)
-
-
-def _holds(span: Range, lower: SortKey | None, upper: SortKey | None, key: SortKey) -> bool:
-    if lower is not None and (key < lower or (span.lower_open and key == lower)):
-        return False
-    return upper is None or key < upper or (span.closed and key == upper)
-
 
 @dataclass(frozen=True, slots=True)
 class EndedRange:
@@ -120,10 +110,6 @@ class EndedRange:
         number = split.number
         orders = split.lower_order, split.upper_order
         return cls(split.table, split.snapshot, number, number + 1, split.range, *orders, splits=1, rows=rows)
-
-    def holds(self, key: SortKey) -> bool:
-        """Return whether a key lies in the range."""
-        return _holds(self.range, self.lower_order, self.upper_order, key)
 
     def touches(self, above: EndedRange) -> bool:
         """Whether ``above`` begins where this range ends."""

@@ -1,8 +1,7 @@
-"""What a table's splits decide on its changes, in the form that the compiled extension reads.
+"""The spans of a table's keys in the form that the compiled extension reads, for tables that are cut by one integer.
 
-``SplitRegistry.decide`` has the rules. Here they are applied to the spans between the bounds of the splits, of tables
-that are cut by one integer: a cover has one decision for each span, and asks for that of a committed split once for
-each transaction. What changes a table removes its cover, so that none outlives what it was made of.
+A cover has one decision for each span, and asks for that of a committed split once for each transaction. It is part of
+the spans (``tracked_table.py``), so that it does not outlive what it was made of.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.protocols import Offset
-from tailrace.producer.model.split import EndedRange, SortKey
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.streaming.tracked_table import WITH_SPLITS, ChangeDecision, TrackedSplit, TrackedTable
+from tailrace.producer.streaming.tracked_table import ChangeDecision, TrackedSplit, TrackedTable
 
 if TYPE_CHECKING:
     from tailrace.producer.native.codec import KeyCover
@@ -26,8 +24,6 @@ DECLINED: Final = 2
 _LEAST: Final = -(1 << 63)
 _GREATEST: Final = (1 << 63) - 1
 _CODES: Final = {ChangeDecision.EMIT: WRITTEN, ChangeDecision.SKIP: SKIPPED}
-
-Span = int | TrackedSplit
 
 
 class _Begin:
@@ -48,7 +44,8 @@ def cover_of(table: TrackedTable, read: Callable[[], Offset]) -> KeyCover | None
 
     ``read`` returns how far the stream has read, which may be before the transaction that is decided on.
     """
-    if table.cover is None and (spans := key_spans(table)) is not None:
+    spans = table.spans
+    if spans is not None and spans.cover is None and (of_integers := key_spans(table)) is not None:
         from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
 
         incremental = table.mode is TableMode.INCREMENTAL
@@ -58,43 +55,19 @@ def cover_of(table: TrackedTable, read: Callable[[], Offset]) -> KeyCover | None
             decision, _ = split.decide_committed(transaction, begin, incremental=incremental)
             return _CODES.get(decision, DECLINED)
 
-        table.cover = codec.KeyCover(list(spans), list(spans.values()), decide)
-    return table.cover
+        spans.cover = codec.KeyCover(list(of_integers), list(of_integers.values()), decide)
+    return None if spans is None else spans.cover
 
 
-def key_spans(table: TrackedTable) -> dict[int, Span] | None:
+def key_spans(table: TrackedTable) -> dict[int, int | TrackedSplit] | None:
     """Return the first key of each span, in order, and what decides in it; None: no integer cuts the table."""
-    order = table.order
-    if table.mode not in WITH_SPLITS or order is None:
+    spans, order = table.spans, table.order
+    if spans is None or order is None or len(order.columns) != 1 or not order.columns[0].is_integer:
         return None
-    columns = order.columns
-    if len(columns) != 1 or not columns[0].is_integer:
-        return None
-    unread = WRITTEN if table.mode is TableMode.INCREMENTAL else SKIPPED
-    starts: dict[int, Span] = {_LEAST: unread}
-    for each in table.ordered:
-        covers = each.split if isinstance(each, TrackedSplit) else each
-        lower, upper = _key(covers.lower_order), _key(covers.upper_order)
-        starts[_LEAST if lower is None else lower] = _span(each, unread)
-        if upper is not None:
-            starts[upper + covers.range.closed] = unread
-    if table.greatest is not None:
-        above = table.greatest[0] + 1
-        starts = {start: span for start, span in starts.items() if start < above}
-        starts[above] = WRITTEN if table.above is None else _span(table.above, unread)
-    if list(starts) != sorted(starts):
-        return None  # ranges that are not disjoint
-    # The extension declines keys of more than 63 bits, which unsigned columns have.
-    return {start: span for start, span in starts.items() if start <= _GREATEST}
-
-
-def _key(order: SortKey | None) -> int | None:
-    return None if order is None else int(order[0])
-
-
-def _span(covers: TrackedSplit | EndedRange, unread: int) -> Span:
-    if isinstance(covers, EndedRange):
-        return WRITTEN
-    if covers.high is not None:
-        return covers
-    return unread if covers.abandoned else DECLINED
+    found: dict[int, int | TrackedSplit] = {}
+    for (key, behind), span in zip(spans.starts, spans.spans, strict=True):
+        first = int(key[0]) + behind if key else _LEAST
+        # The extension declines keys of more than 63 bits, which unsigned columns have.
+        if first <= _GREATEST:
+            found[first] = span if isinstance(span, TrackedSplit) else _CODES.get(span[0], DECLINED)
+    return found

@@ -47,7 +47,6 @@ from tailrace.producer.model.table_mode import TableMode, check_transition
 from tailrace.producer.streaming.tracked_table import (
     EMIT,
     SKIP,
-    WITH_SPLITS,
     ChangeDecision,
     Decision,
     HasPosition,
@@ -238,18 +237,12 @@ class SplitRegistry:
 
     def decide(self, table: TrackedTable, key: SortKey, transaction: TransactionBegin, begin: HasPosition) -> Decision:
         """Return the decision for a change of ``key`` in a transaction, which begins at the position of ``begin``."""
-        mode = table.mode
-        if mode in WITH_SPLITS:
-            incremental = mode is _INCREMENTAL
-            found = table.find(key)
-            if isinstance(found, TrackedSplit):
-                if found.high is not None:
-                    return found.decide_committed(transaction, begin, incremental=incremental)
-                if not found.abandoned:
-                    return ChangeDecision.HOLD, found
-                return EMIT if incremental else SKIP
-            is_read = found is not None or (table.greatest is not None and key > table.greatest)
-            return EMIT if incremental or is_read else SKIP
+        mode, spans = table.mode, table.spans
+        if spans is not None:
+            span = spans.find(key)
+            if isinstance(span, TrackedSplit):
+                return span.decide_committed(transaction, begin, incremental=mode is _INCREMENTAL)
+            return span
         if mode is TableMode.PLANNING:
             return _HOLD
         return EMIT if mode is TableMode.STREAMING else SKIP

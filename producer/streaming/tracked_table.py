@@ -1,9 +1,11 @@
-"""One table in the registry: its splits without END certificate, and the ranges of those that have one."""
+"""One table in the registry: its splits without END certificate, and the ranges of those that have one.
+
+They cut the keys of the table into spans, each with one decision on its changes.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
@@ -69,10 +71,6 @@ class TrackedSplit:
         """Return the header of the split's backfill."""
         return INCREMENTAL_HEADER if self.split.incremental else SPLIT_HEADER, self.id.encode()
 
-    def holds(self, key: SortKey) -> bool:
-        """Return whether a key lies in the split."""
-        return self.split.holds(key)
-
     @property
     def being_read(self) -> bool:
         """Whether a reader is active on the split."""
@@ -97,6 +95,38 @@ class TrackedSplit:
         return self._decision or (ChangeDecision.BACKFILL, self)
 
 
+Span = Decision | TrackedSplit
+"""What decides on the changes of neighboring keys: a committed split decides for each transaction."""
+
+Start = tuple[SortKey, int]
+"""Where a span begins: at a key (0), or behind it (1)."""
+
+_LEAST: Final[Start] = ((), 0)
+"""Before every key."""
+
+
+@dataclass(slots=True, eq=False)
+class KeySpans:
+    """The keys of a table under snapshot, cut where the decisions differ."""
+
+    starts: list[Start]
+    spans: list[Span]
+    cover: KeyCover | None = None
+    """The same for the compiled extension (``key_cover.py``), if it was asked for."""
+
+    def begin(self, start: Start, span: Span) -> None:
+        """Begin a span; it replaces those that begin there or later."""
+        while self.starts and not self.starts[-1] < start:
+            self.starts.pop()
+            self.spans.pop()
+        self.starts.append(start)
+        self.spans.append(span)
+
+    def find(self, key: SortKey) -> Span:
+        """Return the span of a key."""
+        return self.spans[bisect_right(self.starts, (key, 0)) - 1]
+
+
 @dataclass(slots=True, eq=False)
 class TrackedTable:
     """One table. What covers a key is found by the lower bounds of splits and ended ranges, which are disjoint."""
@@ -110,12 +140,12 @@ class TrackedTable:
     """How the table's keys compare; None unless a snapshot of the table is running."""
     fault: TableFault | None = None
     """Why the table is in error, if it has been captured; kept while it is read again, which may not be completed."""
-    cover: KeyCover | None = None
-    """What the compiled extension decides by (``key_cover.py``); None: not made since the table changed."""
     opened: dict[str, TrackedSplit] = field(default_factory=dict)
     """Splits that are being read, or committed without END."""
     _above: TrackedSplit | None = None
     """The split of the keys above the greatest planned one; None after its END."""
+    _spans: KeySpans | None = None
+    """None: not made since the table changed."""
     _lowers: list[SortKey] = field(default_factory=list)
     _ordered: list[TrackedSplit | EndedRange] = field(default_factory=list)
 
@@ -123,17 +153,17 @@ class TrackedTable:
         """Change the mode. Raises IllegalTransitionError if the step is not allowed."""
         check_transition(self.id, self.mode, mode)
         self.mode = mode
-        self.cover = None
+        self._spans = None
 
     def plan(self, greatest: SortKey | None) -> None:
         """Set the greatest planned key."""
         self.greatest = greatest
-        self.cover = None
+        self._spans = None
 
     def compare_by(self, order: KeyOrdering) -> None:
         """Set how the table's keys compare."""
         self.order = order
-        self.cover = None
+        self._spans = None
 
     @property
     def being_read(self) -> bool:
@@ -145,22 +175,12 @@ class TrackedTable:
         """The ranges of ended splits, in key order."""
         return [each for each in self._ordered if isinstance(each, EndedRange)]
 
-    @property
-    def ordered(self) -> Sequence[TrackedSplit | EndedRange]:
-        """What covers the keys up to the greatest planned one, in key order; the rest of them is not opened."""
-        return self._ordered
-
-    @property
-    def above(self) -> TrackedSplit | None:
-        """The split of the keys above the greatest planned one; None after its END."""
-        return self._above
-
     def add(self, split: Split) -> TrackedSplit:
         """Open a split; opening one twice is an error in the caller."""
         tracked = TrackedSplit(split, split.id)
         assert tracked.id not in self.opened, f"split {tracked.id} opened twice"
         self.opened[tracked.id] = tracked
-        self.cover = None
+        self._spans = None
         if split.range.lower_open:
             self._above = tracked
         else:
@@ -176,13 +196,13 @@ class TrackedTable:
         tracked = self.opened[split_id]
         assert tracked.high is None, f"split {split_id} committed twice"
         tracked.low, tracked.high, tracked.rows, tracked.backfill = low, high, rows, backfill
-        self.cover = None
+        self._spans = None
         return tracked
 
     def abandon(self, split_id: str) -> None:
         """An opened split will not be read: the table is missing."""
         self.opened.pop(split_id).abandoned = True
-        self.cover = None
+        self._spans = None
 
     def close(self, split_id: str) -> None:
         """An opened split could not be read yet: nothing of it is in Kafka, and it will be opened again."""
@@ -190,14 +210,14 @@ class TrackedTable:
         tracked.abandoned = True  # who waits for this reader waits no longer
         at = self._ordered.index(tracked)
         del self._lowers[at], self._ordered[at]
-        self.cover = None
+        self._spans = None
 
     def _insert(self, covers: TrackedSplit | EndedRange, lower: SortKey | None) -> None:
         lower = lower if lower is not None else ()  # () sorts before every key
         at = bisect_right(self._lowers, lower)
         self._lowers.insert(at, lower)
         self._ordered.insert(at, covers)
-        self.cover = None
+        self._spans = None
 
     def end(self, tracked: TrackedSplit) -> tuple[EndedRange | None, EndedRange | None]:
         """Join an ended split with the ended ranges that it touches; return the new range and one that it absorbed.
@@ -206,7 +226,7 @@ class TrackedTable:
         split above the greatest key: changes there need no range to be emitted.
         """
         del self.opened[tracked.id]
-        self.cover = None
+        self._spans = None
         if tracked is self._above:
             self._above = None
             return None, None
@@ -227,20 +247,37 @@ class TrackedTable:
         self._ordered[at] = merged
         return merged, absorbed
 
-    def find(self, key: SortKey) -> TrackedSplit | EndedRange | None:
-        """Return the opened split or the ended range that contains the key, or None."""
-        if self.greatest is not None and key > self.greatest:
-            return self._above
-        at = bisect_right(self._lowers, key) - 1
-        if at < 0:
-            return None
-        found = self._ordered[at]
-        return found if found.holds(key) else None
+    @property
+    def spans(self) -> KeySpans | None:
+        """The spans of the table's keys; None: no splits decide on its changes."""
+        if self._spans is None and self.mode in WITH_SPLITS:
+            self._spans = self._cut()
+        return self._spans
+
+    def _cut(self) -> KeySpans:
+        unread = EMIT if self.mode is TableMode.INCREMENTAL else SKIP
+        found = KeySpans([_LEAST], [unread])
+        for lower, each in zip(self._lowers, self._ordered, strict=True):
+            covers = each.split if isinstance(each, TrackedSplit) else each
+            found.begin((lower, 0), _span(each, unread))
+            if covers.upper_order is not None:
+                found.begin((covers.upper_order, int(covers.range.closed)), unread)
+        if self.greatest is not None:
+            found.begin((self.greatest, 1), EMIT if self._above is None else _span(self._above, unread))
+        return found
 
     def end_snapshot(self) -> None:
         """Forget the snapshot that is complete or cancelled."""
         self.presence = TablePresence.PRESENT
-        self.order = self.greatest = self._above = self.cover = None
+        self.order = self.greatest = self._above = self._spans = None
         self.opened.clear()
         self._lowers.clear()
         self._ordered.clear()
+
+
+def _span(covers: TrackedSplit | EndedRange, unread: Decision) -> Span:
+    if isinstance(covers, EndedRange):
+        return EMIT
+    if covers.high is not None:
+        return covers
+    return unread if covers.abandoned else (ChangeDecision.HOLD, covers)

@@ -101,12 +101,14 @@ def test_other_modes_have_no_spans() -> None:
     assert key_spans(table) is None
 
 
-def test_ranges_that_overlap_have_no_spans() -> None:
-    """They are not expected, and the lower bounds alone would decide."""
+def test_of_ranges_that_overlap_the_later_one_decides() -> None:
+    """They are not expected."""
     registry, table = _planned(90)
     registry.open(_split(0, 1, 20, closed=True))
-    registry.open(_split(1, 20, 40))
-    assert key_spans(table) is None
+    committed = _split(1, 20, 40)
+    registry.open(committed)
+    registry.commit(committed, START, START)
+    assert key_spans(table) == {LEAST: SKIPPED, 1: DECLINED, 20: table.opened[committed.id], 40: SKIPPED, 91: WRITTEN}
 
 
 @pytest.mark.skipif(not loader.is_used(), reason="the extension is not used")
@@ -125,7 +127,7 @@ def test_a_committed_split_decides_once_for_each_transaction() -> None:
     assert decisions == [SKIPPED] * 4 + [DECLINED] * 2 + [WRITTEN] * 4
     assert cover.decision(51, begins[0]) == WRITTEN
     assert len(registry.end_passed(START._replace(pos=400))) == 1
-    assert table.cover is None
+    assert cover_of(table, lambda: START) is not cover
     assert key_spans(table) == {LEAST: WRITTEN, 51: WRITTEN}
 
 
