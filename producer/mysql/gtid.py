@@ -5,7 +5,7 @@ Format: ``uuid:1-5:7,uuid2:1-3`` as MySQL prints it. Two sets may be incomparabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from tailrace.producer.errors import BinlogError
@@ -46,7 +46,7 @@ class GtidSet:
     def __str__(self) -> str:
         return ",".join(
             source + "".join(f":{a}" if a == b else f":{a}-{b}" for a, b in ranges)
-            for source, ranges in sorted(self._intervals.items())
+            for source, ranges in self.intervals()
         )
 
     def __repr__(self) -> str:
@@ -60,6 +60,10 @@ class GtidSet:
 
     def __bool__(self) -> bool:
         return bool(self._intervals)
+
+    def intervals(self) -> Sequence[tuple[str, Iterable[Interval]]]:
+        """Return the sources, in order, each with its intervals."""
+        return sorted(self._intervals.items())
 
     def has(self, gtid: str) -> bool:
         """Return whether one GTID, ``uuid:n``, is in the set."""

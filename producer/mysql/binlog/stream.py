@@ -1,7 +1,6 @@
-"""Binlog stream: the dump connection. The library mysql-replication connects, registers and requests the binlog.
+"""Binlog stream: the dump connection. Its socket is read in large blocks, which ``BinlogParser`` parses.
 
-Its event and row handling is not used: the socket is read in large blocks, which ``BinlogParser`` parses. The stream
-does not reconnect: a lost connection is an error, and the capture restarts from its stored GTID set.
+The stream does not reconnect: a lost connection is an error, and the capture restarts from its stored GTID set.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from pymysqlreplication import BinLogStreamReader
-
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.model.binlog_events import Event, QueryEvent
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.binlog.dump_request import dump_from_gtids
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.connection import (
     SourceSettings,
@@ -98,23 +96,14 @@ class BinlogStream:
             self.close()
             raise
 
-    def _request(self) -> BinLogStreamReader:
-        return BinLogStreamReader(
-            connection_settings={},
-            server_id=self._server_id,
-            blocking=True,
-            auto_position=_AutoPosition(str(self._start)),
-            slave_heartbeat=self._heartbeat_s,
-            pymysql_wrapper=self._connect,
-            enable_logging=False,
-        )
+    def _request(self) -> tuple[int, bytes]:
+        return dump_from_gtids(self._start, self._server_id)
 
     def _open(self) -> None:
-        reader = self._request()
         with translating_errors(f"{self._settings.host}:{self._settings.port}", self._settings.user):
-            # The public method of the library also opens a second session and reads an event; only this part is needed.
-            reader._BinLogStreamReader__connect_to_stream()  # noqa: SLF001
-        sock: socket.socket = self._connection._sock  # noqa: SLF001
+            self._connect()
+            self._connection._execute_command(*self._request())  # noqa: SLF001 - the driver has no public way
+        sock: socket.socket = self._connection._sock  # noqa: SLF001 - to a command, nor to its socket
         sock.setblocking(False)
         self._socket = sock
         self._selector.register(sock, selectors.EVENT_READ)
@@ -233,22 +222,11 @@ class BinlogStream:
     def _connection_lost(self, cause: str) -> SourceUnavailableError:
         return SourceUnavailableError("the binlog connection was lost", cause=cause, file=self.file, pos=self.pos)
 
-    def _connect(self, **_: object) -> Any:
+    def _connect(self) -> None:
         self._connection = connect(self._settings)
         with self._connection.cursor() as cursor:
             # Otherwise files with checksums are rejected while the current setting of the server is NONE.
             cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
-            # In nanoseconds; the library sets it by its old name only.
-            cursor.execute(f"SET @source_heartbeat_period = {int(self._heartbeat_s * 1e9)}")
+            nanoseconds = int(self._heartbeat_s * 1e9)
+            cursor.execute(f"SET @master_heartbeat_period = {nanoseconds}, @source_heartbeat_period = {nanoseconds}")
         self._lower_case_names = stores_lower_case_names(self._connection)
-        return self._connection
-
-
-class _AutoPosition(list[str]):
-    """A GTID set for the library: a list that is true even if empty, else it requests the binlog by file name."""
-
-    def __init__(self, gtids: str) -> None:
-        super().__init__(part for part in gtids.split(",") if part)
-
-    def __bool__(self) -> bool:
-        return True

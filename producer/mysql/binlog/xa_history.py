@@ -11,11 +11,9 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from pymysql.connections import Connection
-from pymysqlreplication import BinLogStreamReader
 
 from tailrace.producer.errors import BinlogError, ServerIdInUseError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import (
@@ -29,6 +27,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionPrepared,
 )
 from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.binlog.dump_request import dump_from_file
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.binlog.xa_stream import (
     TransactionNotFoundError,
@@ -223,12 +222,11 @@ class BinlogHistory:
 class _SecondStream(BinlogStream):
     """A second dump connection: with a UUID of its own, or the server would end the first."""
 
-    def _connect(self, **options: object) -> Connection[Any]:
-        connection: Connection[Any] = super()._connect(**options)
+    def _connect(self) -> None:
+        super()._connect()
         own = str(uuid.uuid4())
-        with connection.cursor() as cursor:
+        with self._connection.cursor() as cursor:
             cursor.execute("SET @slave_uuid = %s, @replica_uuid = %s", (own, own))
-        return connection
 
 
 class _FileStream(_SecondStream):
@@ -238,15 +236,5 @@ class _FileStream(_SecondStream):
         super().__init__(settings, start=GtidSet({}), server_id=server_id, captures=lambda _: False)
         self._first_file = file
 
-    def _request(self) -> BinLogStreamReader:
-        return BinLogStreamReader(
-            connection_settings={},
-            server_id=self._server_id,
-            blocking=True,
-            log_file=self._first_file,
-            log_pos=4,
-            resume_stream=True,
-            slave_heartbeat=self._heartbeat_s,
-            pymysql_wrapper=self._connect,
-            enable_logging=False,
-        )
+    def _request(self) -> tuple[int, bytes]:
+        return dump_from_file(self._first_file, self._server_id)
