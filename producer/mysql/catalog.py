@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.producer.errors import TableAccessError, TableMissingError
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
-from tailrace.producer.mysql.collation import CHARSETS, canonical
 from tailrace.producer.mysql.column_defaults import with_exact_defaults
 from tailrace.producer.mysql.connection import account, query
+from tailrace.producer.mysql.text.collation import CHARSETS, canonical
 from tailrace.producer.mysql.types.base import CatalogRow, ColumnType
 from tailrace.producer.mysql.types.registry import CATALOG_NAMES, family_of
 from tailrace.producer.mysql.types.text import TextType

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from tailrace.producer.mysql.charset import DECODABLE, text_decoder
-from tailrace.producer.mysql.collation import CHARSETS
+from tailrace.producer.mysql.text.charset import DECODABLE, text_decoder
+from tailrace.producer.mysql.text.collation import CHARSETS
 from tests.support.codec import BothSources
 from tests.support.database import Database
 from tests.support.values import value_options

@@ -13,9 +13,9 @@ import pytest
 
 from tailrace.producer.model.split import KeyColumn
 from tailrace.producer.model.table import Column
-from tailrace.producer.mysql.collation import CHARSETS, canonical
 from tailrace.producer.mysql.connection import connect, query
 from tailrace.producer.mysql.key_order import NOT_SORTABLE, KeyOrder, literal
+from tailrace.producer.mysql.text.collation import CHARSETS, canonical
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import settings_of
 

@@ -9,7 +9,7 @@ import pytest
 from tailrace.producer.config import load
 from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
 from tailrace.producer.model.table import CatalogTable, Column, ColumnCatalog, Table, TableId
-from tailrace.producer.mysql.ddl import ddl_effects
+from tailrace.producer.mysql.text.ddl import ddl_effects
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.streaming.alterations import Alterations
 from tailrace.schemas.alteration import UNKNOWN, Alteration

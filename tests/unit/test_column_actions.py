@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tailrace.producer.model.ddl import ColumnAction, ColumnDefinition
 from tailrace.producer.model.table import Column
 from tailrace.producer.model.value_conversion import is_strict, keeps_values
-from tailrace.producer.mysql.column_actions import column_actions, keeps_rows
-from tailrace.producer.mysql.sql_tokens import SqlDialect
+from tailrace.producer.mysql.text.column_actions import column_actions, keeps_rows
+from tailrace.producer.mysql.text.sql_tokens import SqlDialect
 
 Found = list[tuple[str, str, str]]
 

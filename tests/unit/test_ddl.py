@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.ddl import ddl_effects
-from tailrace.producer.mysql.sql_tokens import SqlDialect
+from tailrace.producer.mysql.text.ddl import ddl_effects
+from tailrace.producer.mysql.text.sql_tokens import SqlDialect
 
 CASES: dict[str, list[tuple[Change, str, str | None, bool]]] = {
     "TRUNCATE t": [(Change.TRUNCATE, "here.t", None, True)],

@@ -28,18 +28,45 @@ PRODUCER_LEVELS = (
     {"serialization"},
     {"ops", "kafka", "config"},
     {"mysql"},
-    {"model"},
     {"native"},
+    {"model"},
 )
 """Packages of the producer from top to bottom: a package imports those of its own level and below."""
 
+MEMBER_LEVELS = {
+    "config": (
+        {"__main__"},
+        {"reference"},
+        {"definition"},
+        {"sections", "checks"},
+        {"column_transforms", "java_client", "registry_settings", "value_types"},
+        {"filters"},
+    ),
+    "mysql": (
+        {"source"},
+        {"catalog_session", "prerequisites", "resume", "snapshot_session"},
+        {"catalog", "result_stream", "split_sql", "watermark"},
+        {"column_defaults", "condition", "key_order", "xa_commits"},
+        {"binlog"},
+        {"connection", "offset", "types"},
+        {"authentication", "gtid", "session_variables", "text"},
+        {"gtid_intervals"},
+    ),
+}
+"""Modules and packages within a package of the producer, from top to bottom: one imports those below, and itself."""
 
-def imported(source: str) -> Iterator[str]:
-    """Yield the dotted name of every import in a module, also of those inside functions."""
+
+def imported(source: str, *, members: bool = False) -> Iterator[str]:
+    """Yield the dotted name of every import in a module, also of those inside functions.
+
+    ``members``: and with it the names that are imported from it, which may be modules.
+    """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            if members:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
             yield node.module
 
 
@@ -81,7 +108,8 @@ def test_packages_of_the_producer_import_downwards(package: str) -> None:
     prefix = f"{NAMESPACE}.producer."
     wrong = [
         f"{path.relative_to(ROOT)} imports {name}"
-        for path in sorted((ROOT / "producer" / package).rglob("*.py"))
+        for path in sorted((ROOT / "producer" / package).rglob("*.py*"))
+        if path.suffix in {".py", ".pyi"}
         for name in imported(path.read_text(encoding="utf-8"))
         if name.startswith(prefix) and name.removeprefix(prefix).partition(".")[0] in above
     ]
@@ -93,6 +121,42 @@ def test_every_package_of_the_producer_has_a_level() -> None:
     packages = {path.parent.name for path in (ROOT / "producer").glob("*/__init__.py")}
 
     assert packages == set().union(*PRODUCER_LEVELS)
+
+
+@pytest.mark.parametrize("package", MEMBER_LEVELS)
+def test_members_of_a_package_import_downwards(package: str) -> None:
+    folder, prefix = ROOT / "producer" / package, f"{NAMESPACE}.producer.{package}."
+    level = {member: at for at, members in enumerate(MEMBER_LEVELS[package]) for member in members}
+    files = sorted(set(folder.rglob("*.py")) - {folder / "__init__.py"})
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in files
+        for own in [path.relative_to(folder).parts[0].removesuffix(".py")]
+        for name in imported(path.read_text(encoding="utf-8"), members=True)
+        if name.startswith(prefix)
+        for other in [name.removeprefix(prefix).partition(".")[0]]
+        if other != own and level[other] <= level[own]
+    ]
+
+    assert wrong == []
+    assert {path.relative_to(folder).parts[0].removesuffix(".py") for path in files} == set(level)
+
+
+def test_no_module_of_the_producer_imports_itself_by_way_of_others() -> None:
+    """Imports for types and inside functions count too."""
+    paths = {".".join((NAMESPACE, *path.relative_to(ROOT).with_suffix("").parts)): path for path in _producer()}
+    left = {
+        module: {name for name in imported(path.read_text(encoding="utf-8"), members=True) if name in paths}
+        for module, path in paths.items()
+    }
+    while free := {module for module, names in left.items() if not names & left.keys()}:
+        left = {module: names for module, names in left.items() if module not in free}
+
+    assert left == {}
+
+
+def _producer() -> list[Path]:
+    return [path for path in sorted((ROOT / "producer").rglob("*.py")) if path.name != "__init__.py"]
 
 
 SOURCE_MODULES = {

@@ -14,8 +14,8 @@ from tailrace.producer.model.binlog_events import Event, RowsEvent
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
-from tailrace.producer.mysql.ddl import ddl_effects
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.text.ddl import ddl_effects
 from tailrace.producer.mysql.types.json_binary import json_text
 from tailrace.producer.native.loader import SWITCH
 from tailrace.producer.serialization.table_codec import TableCodec

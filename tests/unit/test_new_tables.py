@@ -17,7 +17,7 @@ from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVe
 from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
-from tailrace.producer.mysql.ddl import ddl_effects
+from tailrace.producer.mysql.text.ddl import ddl_effects
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.streaming.context import StreamContext, StreamSettings

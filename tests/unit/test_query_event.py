@@ -6,8 +6,8 @@ import pytest
 
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.query_event import Query, captured_targets, leading_words, only_target
-from tailrace.producer.mysql.collation import CHARSETS, canonical, charset_of_collation, decode
-from tailrace.producer.mysql.sql_tokens import without_literals
+from tailrace.producer.mysql.text.collation import CHARSETS, canonical, charset_of_collation, decode
+from tailrace.producer.mysql.text.sql_tokens import without_literals
 from tailrace.runtime.errors import SchemaError
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.query_event import Query, captured_targets, leading_words
-from tailrace.producer.mysql.ddl import ddl_effects
-from tailrace.producer.mysql.sql_tokens import SqlDialect, tokens
+from tailrace.producer.mysql.text.ddl import ddl_effects
+from tailrace.producer.mysql.text.sql_tokens import SqlDialect, tokens
 
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = SqlDialect(1 << 2), SqlDialect(1 << 20)
 MYSQL_8 = SqlDialect(server_version=80033)

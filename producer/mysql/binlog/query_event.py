@@ -13,8 +13,8 @@ from itertools import dropwhile, islice
 from typing import Final, NamedTuple
 
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.collation import decode_statement
-from tailrace.producer.mysql.sql_tokens import DEFAULT_DIALECT, REPLACED, SqlDialect, Token, tokens
+from tailrace.producer.mysql.text.collation import decode_statement
+from tailrace.producer.mysql.text.sql_tokens import DEFAULT_DIALECT, REPLACED, SqlDialect, Token, tokens
 
 POST_HEADER: Final = struct.Struct("<IIBHH")
 

@@ -25,9 +25,9 @@ from tailrace.producer.mysql.connection import (
     stores_lower_case_names,
     translating_errors,
 )
-from tailrace.producer.mysql.ddl import ddl_effects
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.producer.mysql.sql_tokens import SqlDialect
+from tailrace.producer.mysql.text.ddl import ddl_effects
+from tailrace.producer.mysql.text.sql_tokens import SqlDialect
 
 _BLOCK: Final = 1 << 18
 _BATCH: Final = 1 << 20

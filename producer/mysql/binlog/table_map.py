@@ -16,7 +16,7 @@ from typing import Final
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.collation import charset_of_collation, decode
+from tailrace.producer.mysql.text.collation import charset_of_collation, decode
 from tailrace.producer.mysql.types.base import BinlogColumn, BinlogOption, BinlogType
 from tailrace.producer.mysql.types.registry import BINLOG_TYPES, OLD_BINLOG_CODES, binlog_family
 from tailrace.producer.mysql.types.text import STRING

@@ -39,7 +39,7 @@ from tailrace.producer.mysql.binlog.query_event import (
     only_target,
     read_query,
 )
-from tailrace.producer.mysql.sql_tokens import SqlDialect, without_literals
+from tailrace.producer.mysql.text.sql_tokens import SqlDialect, without_literals
 
 _GTID: Final = struct.Struct("<B16sqBqq")
 _STAMP_BYTES: Final = 7

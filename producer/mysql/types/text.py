@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from tailrace.producer.model.table import Column, SourceType, declared_type, quote
-from tailrace.producer.mysql.charset import DECODABLE, agreeing_codec, text_decoder
+from tailrace.producer.mysql.text.charset import DECODABLE, agreeing_codec, text_decoder
 from tailrace.producer.mysql.types.base import (
     BinlogColumn,
     BinlogOption,

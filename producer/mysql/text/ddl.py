@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
-from tailrace.producer.mysql.column_actions import column_actions, keeps_rows
-from tailrace.producer.mysql.sql_tokens import DEFAULT_DIALECT, SqlDialect, Token, tokens
+from tailrace.producer.mysql.text.column_actions import column_actions, keeps_rows
+from tailrace.producer.mysql.text.sql_tokens import DEFAULT_DIALECT, SqlDialect, Token, tokens
 
 _SPECIAL_ACTION: Final = re.compile("rename|partition|tablespace", re.IGNORECASE)
 """Words without which an ALTER TABLE has no action that counts here."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace.producer.mysql.charset import nearest_codec, text_decoder
+from tailrace.producer.mysql.text.charset import nearest_codec, text_decoder
 from tailrace.runtime.errors import SchemaError
 
 _IDS: Final = {

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from tailrace.producer.model.ddl import ColumnAction, ColumnDefinition
-from tailrace.producer.mysql.sql_tokens import REPLACED, SqlDialect, Token, tokens
+from tailrace.producer.mysql.text.sql_tokens import REPLACED, SqlDialect, Token, tokens
 
 _MENTIONS_COLUMNS: Final = re.compile(r"\b(?:add|drop|rename|change|modify|convert)\b", re.IGNORECASE)
 _MAX_LENGTH: Final = 1 << 18
