@@ -16,7 +16,7 @@ from urllib.parse import quote
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from tailrace.producer.config import ConvertersConfig
-from tailrace.producer.config.registry_settings import RegistrySettings, split_user_info
+from tailrace.producer.config.sections.converters import RegistrySettings, split_user_info
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError
 from tailrace.schemas.connect import ConnectSchema

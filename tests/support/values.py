@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from tailrace.producer.config import ConverterConfig, ConvertersConfig, ValuesConfig
-from tailrace.producer.config.registry_settings import RegistrySettings
+from tailrace.producer.config.sections.converters import RegistrySettings
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.serialization.table_codec import CodecOptions
 

@@ -39,7 +39,7 @@ MEMBER_LEVELS = {
         {"reference"},
         {"definition"},
         {"sections", "checks"},
-        {"column_transforms", "java_client", "registry_settings", "value_types"},
+        {"column_transforms", "java_client", "value_types"},
         {"filters"},
     ),
     "mysql": (
