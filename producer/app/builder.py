@@ -30,7 +30,6 @@ from tailrace.producer.kafka.transactional_producer import Headers, Transactiona
 from tailrace.producer.model.protocols import ChangeStream, SnapshotSession, Source
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
-from tailrace.producer.native import loader
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
@@ -186,7 +185,7 @@ class SessionBuilder:
         signal_table = signals.table()
         if signal_table is not None:
             reader.register_signal_table(signal_table)
-        if metadata is None and loader.is_used():
+        if metadata is None and context.transaction.sender is not None:
             signalled = signal_table.id if signal_table is not None else None
             versions.emits = lambda table: table != signalled
             reader.register_emitter(ChangeEmitter(context, versions))

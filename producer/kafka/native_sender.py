@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException, Producer, cimpl, libversion
 
 from tailrace.producer.kafka.client import ClientConfig
 from tailrace.producer.native import loader
+from tailrace.producer.native.loader import codec
 
 if TYPE_CHECKING:
     from tailrace.producer.native.codec import Sender
@@ -39,8 +40,6 @@ def unused_because() -> str:
 
 @cache
 def _library_problem() -> str:
-    from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
-
     text, number = libversion()
     if number >> 24 != _MAJOR:
         return f"librdkafka {text} is not of version {_MAJOR}"
@@ -60,8 +59,6 @@ def new_client(config: ClientConfig) -> tuple[Producer, Sender | None]:
     """Return a producer, and what sends its records; None: the producer itself."""
     if unused_because():
         return Producer({**config, **_ALL_REPORTS}), None
-    from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
-
     plugins = [str(config[_PLUGINS])] if config.get(_PLUGINS) else []
     extended = {**config, _PLUGINS: _SEPARATOR.join([*plugins, codec.__file__])}
     with _creating:

@@ -1,8 +1,9 @@
-"""Encodes rows by the compiled extension, and what it declines by Python. Imported only if the extension is used."""
+"""Encodes rows by the compiled extension, and what it declines by Python. Made only if the extension is used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tailrace.producer.model.codec import (
     EventEnvelope,
@@ -14,12 +15,14 @@ from tailrace.producer.model.codec import (
     RowsEncoder,
     SnapshotRows,
 )
-from tailrace.producer.native import codec
-from tailrace.producer.native.codec import ImageEncoder, PacketEncoder, Template
+from tailrace.producer.native.loader import codec
 from tailrace.producer.serialization.envelope_frame import Constants, EnvelopeFrame
 from tailrace.producer.serialization.plain_codec import END_OF_ROWS, HEADER, WHOLE_PACKET, PlainCodec
 from tailrace.producer.serialization.row_plan import RowPlan, RowPlans
 from tailrace.schemas.rowkind import Op
+
+if TYPE_CHECKING:
+    from tailrace.producer.native.codec import ImageEncoder, PacketEncoder, Template
 
 
 class NativeCodec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tailrace.producer.config.column_transforms import ColumnProjection
 from tailrace.producer.model.codec import (
@@ -24,14 +24,12 @@ from tailrace.producer.native import loader
 from tailrace.producer.serialization.envelope.schemas import envelope_schema, key_schema
 from tailrace.producer.serialization.envelope_frame import RecordFormat
 from tailrace.producer.serialization.key_changes import KeyChangeFactory, header_printer
+from tailrace.producer.serialization.native_codec import NativeCodec
 from tailrace.producer.serialization.plain_codec import DECODE_ERRORS, PlainCodec, decode_error
 from tailrace.producer.serialization.row_plan import PlanBuilder
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
-
-if TYPE_CHECKING:
-    from tailrace.producer.serialization.native_codec import NativeCodec
 
 _OPS: Final = (Op.CREATE, Op.UPDATE, Op.DELETE)
 """The operations of rows events."""
@@ -95,12 +93,8 @@ class TableCodec:
         changes = KeyChangeFactory(self._frame, header_printer([fields[name] for name in table.key]))
         flags = {"tombstones": options.tombstones, "skip_unchanged": options.skip_unchanged}
         self._python = PlainCodec(plans, self._frame, changes, **flags)
-        self.native: NativeCodec | None = None
+        self.native = NativeCodec(plans, self._frame, self._python, **flags) if loader.is_used() else None
         """The compiled loops, if the extension is used."""
-        if loader.is_used():
-            from tailrace.producer.serialization.native_codec import NativeCodec  # noqa: PLC0415 - imports it
-
-            self.native = NativeCodec(plans, self._frame, self._python, **flags)
         loops = self.native or self._python
         self.encoders: RowsEncoders = {op: loops.encoder(op) for op in _OPS}
         """The encoders of rows events by operation."""

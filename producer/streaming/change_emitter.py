@@ -13,19 +13,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
 from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.native.loader import codec
 from tailrace.producer.serialization.envelope.source_info import source_time_us
 from tailrace.producer.streaming.context import StreamContext
 from tailrace.producer.streaming.key_cover import cover_of
 from tailrace.producer.streaming.refused_changes import location
 from tailrace.producer.streaming.table_versions import OPS, StreamedVersion, TableVersions
-
-if TYPE_CHECKING:
-    from tailrace.producer.native import codec
 
 _STREAMING: Final = TableMode.STREAMING
 
@@ -44,8 +42,6 @@ class ChangeEmitter:
     """Emits changes in the open Kafka transaction, and passes them in the offset; used by the stream's thread."""
 
     def __init__(self, context: StreamContext, versions: TableVersions) -> None:
-        from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
-
         self._transaction = context.transaction
         offset = self._offset = context.transaction.offset
         self._registry = context.registry

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.producer.model.binlog_events import TransactionBegin
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.native.loader import codec
 from tailrace.producer.streaming.tracked_table import ChangeDecision, TrackedSplit, TrackedTable
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ def cover_of(table: TrackedTable, read: Callable[[], Offset]) -> KeyCover | None
     """
     spans = table.spans
     if spans is not None and spans.cover is None and (of_integers := key_spans(table)) is not None:
-        from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
-
         incremental = table.mode is TableMode.INCREMENTAL
 
         def decide(split: TrackedSplit, transaction: TransactionBegin) -> int:

@@ -20,6 +20,7 @@ from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
+from tailrace.producer.native.loader import codec
 from tailrace.producer.serialization.captured_tables import CapturedTable
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.serialization.key_memory import CatalogRead
@@ -321,8 +322,6 @@ def new_table_emitter(
     loops = captured.codec.native
     if loops is None or len(headers) > _MAX_HEADERS:
         return None
-    from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
-
     constants = captured.source.constants
 
     def prepare(op: int) -> tuple[ImageEncoder, Template, Template] | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from tailrace.producer.native import loader
-from tests.fuzz.sanitizer import FOLDER, run_sanitized, use_extension
+from tests.fuzz.sanitizer import FOLDER, run_sanitized
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,8 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.sanitizer:
         return run_sanitized([_of_job(options, number) for number in range(options.jobs)])
     folder = os.environ.get(FOLDER)
-    if folder:
-        use_extension(folder)
     if not loader.is_used():
         sys.stderr.write(f"the compiled extension is not used: {loader.unused_because()}\n")
         return 2

@@ -159,6 +159,21 @@ def _producer() -> list[Path]:
     return [path for path in sorted((ROOT / "producer").rglob("*.py")) if path.name != "__init__.py"]
 
 
+def test_only_the_loader_imports_the_extension() -> None:
+    """Other modules take it from the loader, which knows whether it is used; its types are for the type checker."""
+    extension = f"{NAMESPACE}.producer.native.codec"
+    found = set()
+    for path in _producer():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = [ast.Pass()]
+        if extension in imported(ast.unparse(tree), members=True):
+            found.add(path.relative_to(ROOT / "producer").as_posix())
+
+    assert found == {"native/loader.py"}
+
+
 SOURCE_MODULES = {
     "producer/app/connection_settings.py": "constructs the source from the configuration",
     "producer/takeover/": "reads the offset of a Debezium MySQL connector",

@@ -32,6 +32,7 @@ from tailrace.producer.mysql.binlog.server_error import from_err_packet
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
 from tailrace.producer.mysql.binlog.transaction_payload import payload_packets
 from tailrace.producer.native import loader
+from tailrace.producer.native.loader import codec
 from tailrace.runtime.errors import SchemaError, TailraceError
 from tailrace.schemas.rowkind import Op
 
@@ -74,8 +75,6 @@ class BinlogParser:
         self._query: str | None = None
         self._native: PacketParser | None = None
         if loader.is_used():
-            from tailrace.producer.native import codec  # noqa: PLC0415 - the module is optional
-
             self._native = codec.PacketParser(
                 TransactionBegin,
                 RowsEvent,
