@@ -112,7 +112,7 @@ class KeySpans:
     starts: list[Start]
     spans: list[Span]
     cover: KeyCover | None = None
-    """The same for the compiled extension (``key_cover.py``), if it was asked for."""
+    """The same for the compiled extension (``change_emitter.py``), if it was asked for."""
 
     def begin(self, start: Start, span: Span) -> None:
         """Begin a span; it replaces those that begin there or later."""

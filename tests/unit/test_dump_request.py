@@ -9,7 +9,7 @@ import pytest
 from pymysql.connections import Connection
 from pymysqlreplication import BinLogStreamReader
 
-from tailrace.producer.mysql.binlog.dump_request import dump_from_file, dump_from_gtids
+from tailrace.producer.mysql.binlog.packets import dump_from_file, dump_from_gtids
 from tailrace.producer.mysql.gtid import GtidSet
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"

@@ -11,7 +11,7 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.key_order import KeyOrder
 from tailrace.producer.native import loader
-from tailrace.producer.streaming.key_cover import DECLINED, SKIPPED, WRITTEN, cover_of, key_spans
+from tailrace.producer.streaming.change_emitter import DECLINED, SKIPPED, WRITTEN, cover_of, key_spans
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.tracked_table import TrackedTable
 from tests.support.stream import FILE, SERVER, START

@@ -19,7 +19,7 @@ from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.key_order import KeyOrder
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.native import loader
-from tailrace.producer.streaming.key_cover import DECLINED, SKIPPED, WRITTEN, cover_of
+from tailrace.producer.streaming.change_emitter import DECLINED, SKIPPED, WRITTEN, cover_of
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.tracked_table import WITH_SPLITS, ChangeDecision, TrackedSplit, TrackedTable
 

@@ -1,8 +1,19 @@
-"""Packets of the dump connection: length u24, number u8, status u8, then an event; a full packet is continued."""
+"""Packets of the dump connection: the request of the binlog, and the server's answers.
+
+A request is a command and what follows it: it asks for what is not in a set of GTIDs, or for a file from its beginning
+on. The server waits for further events at the end of its log. An answer has length u24, number u8, status u8, then an
+event; a full packet is continued.
+"""
 
 from __future__ import annotations
 
+import struct
 from typing import Final
+from uuid import UUID
+
+from pymysql.constants import COMMAND
+
+from tailrace.producer.mysql.gtid import GtidSet
 
 EVENT_BODY: Final = 24
 """Offset of an event's body in its packet: 5 bytes of the packet, 19 of the event's header."""
@@ -41,3 +52,27 @@ def bytes_needed(rest: bytes) -> int:
     if length < MAX_PACKET:
         return 4 + length
     return multi_packet_length(int.from_bytes(rest[14:18], "little"))
+
+
+_THROUGH_GTID: Final = 4
+"""Flag: the request has a set of GTIDs."""
+_FIRST_EVENT: Final = 4
+"""Position of the first event of a file, behind its magic number."""
+
+
+def dump_from_gtids(executed: GtidSet, server_id: int) -> tuple[int, bytes]:
+    """Return the request of all transactions that are not in a set."""
+    sources = executed.intervals()
+    body = [struct.pack("<Q", len(sources))]
+    for source, intervals in sources:
+        packed = [struct.pack("<QQ", first, last + 1) for first, last in intervals]
+        body += [UUID(source).bytes, struct.pack("<Q", len(packed)), *packed]
+    gtids = b"".join(body)
+    name = b"\0\0\0"  # the server finds the file
+    head = struct.pack("<HII", _THROUGH_GTID, server_id, len(name))
+    return COMMAND.COM_BINLOG_DUMP_GTID, head + name + struct.pack("<QI", _FIRST_EVENT, len(gtids)) + gtids
+
+
+def dump_from_file(name: str, server_id: int) -> tuple[int, bytes]:
+    """Return the request of everything from the beginning of a file on."""
+    return COMMAND.COM_BINLOG_DUMP, struct.pack("<IHI", _FIRST_EVENT, 0, server_id) + name.encode()

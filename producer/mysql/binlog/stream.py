@@ -16,7 +16,7 @@ from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.model.binlog_events import Event, QueryEvent
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.dump_request import dump_from_gtids
+from tailrace.producer.mysql.binlog.packets import dump_from_gtids
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.connection import (
     SourceSettings,

@@ -27,7 +27,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionPrepared,
 )
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.dump_request import dump_from_file
+from tailrace.producer.mysql.binlog.packets import dump_from_file
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.binlog.xa_stream import (
     TransactionNotFoundError,
