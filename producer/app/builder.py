@@ -39,7 +39,7 @@ from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
-from tailrace.producer.streaming.binlog_reader import BinlogReader
+from tailrace.producer.streaming.binlog_reader import BinlogReader, Handlers
 from tailrace.producer.streaming.change_emitter import ChangeEmitter
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
@@ -151,19 +151,12 @@ class SessionBuilder:
         checked = CheckedTables(captured, faults)
         topics.ensure_tables([table for table in captured if table not in checked.faults])
         context, stream = self._open_stream(restored, tables)
-        offset = context.transaction.offset
-        tables.read_behind(lambda: session.wait_until_executed(offset.barrier(), BARRIER_TIMEOUT_S))
+        transaction = context.transaction
+        tables.read_behind(lambda: session.wait_until_executed(transaction.offset.barrier(), BARRIER_TIMEOUT_S))
         self._status.connected(config.topics.prefix)
         pending = self._track_tables(restored, checked)
         signals = self._resources.add(
-            SignalService(
-                config,
-                restored.state,
-                context.transaction,
-                context.registry,
-                context.mailbox,
-                source=self._source,
-            )
+            SignalService(config, restored.state, transaction, context.registry, context.mailbox, source=self._source)
         )
         if resnapshot:
             known = restored.state.captured
@@ -177,18 +170,16 @@ class SessionBuilder:
         lifecycle = TableLifecycle(
             context, coordinator, restored.schema_changes, versions=versions, new_tables=new_tables, refused=refused
         )
-        metadata = self._auxiliary.transaction_metadata(context.transaction)
-        reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, metadata=metadata)
-        reader.register_refused(refused)
-        stored = restored.state.prepared.values()
-        reader.register_prepared(PreparedTransactions(context.transaction, stored, settings=fingerprint(config)))
-        signal_table = signals.table()
-        if signal_table is not None:
-            reader.register_signal_table(signal_table)
-        if metadata is None and context.transaction.sender is not None:
+        metadata, signal_table = self._auxiliary.transaction_metadata(transaction), signals.table()
+        emitter = None
+        if metadata is None and transaction.sender is not None:
             signalled = signal_table.id if signal_table is not None else None
             versions.emits = lambda table: table != signalled
-            reader.register_emitter(ChangeEmitter(context, versions))
+            emitter = ChangeEmitter(context, versions)
+        stored = restored.state.prepared.values()
+        prepared = PreparedTransactions(transaction, stored, settings=fingerprint(config))
+        handlers = Handlers(metadata, signal_table, prepared, refused, emitter)
+        reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, handlers=handlers)
         snapshots = self._restore_snapshots(restored.state, coordinator, signals, pending)
         signals.processor.initial_snapshot_started(pending, resumed=bool(restored.state.tables))
         return CaptureSession(reader, snapshots, signals, self._stop)

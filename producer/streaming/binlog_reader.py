@@ -8,6 +8,7 @@ is being read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -62,6 +63,21 @@ class SignalTable(Protocol):
         """Process rows event ``number`` of the transaction ``gtid``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What handles some of the events, where it is there; used by the stream's thread."""
+
+    metadata: TransactionBlockWriter | None = None
+    signal_table: SignalTable | None = None
+    """Gets the rows of its table."""
+    prepared: PreparedTransactions | None = None
+    """Keeps the state of prepared transactions."""
+    refused: RefusedChanges | None = None
+    """Decides on changes that cannot be written; None: they stop the producer."""
+    emitter: ChangeEmitter | None = None
+    """Emits the changes that need no decision."""
+
+
 class BinlogReader:
     """Reads events, decides on them by the state of their splits, and writes them with the offset behind them."""
 
@@ -73,7 +89,7 @@ class BinlogReader:
         versions: TableVersions,
         *,
         lifecycle: TableLifecycle,
-        metadata: TransactionBlockWriter | None,
+        handlers: Handlers,
     ) -> None:
         self.stop_after_snapshot = False
         """Stop when no initial snapshot is running (snapshot.mode=initial_only)."""
@@ -89,43 +105,28 @@ class BinlogReader:
         self._versions = versions
         self._lifecycle = lifecycle
         self._router = ChangeRouter(context)
-        self._metadata = metadata
-        self._signal_table: SignalTable | None = None
+        self._metadata = handlers.metadata
+        self._signal_table = signal_table = handlers.signal_table
+        self._refused, self._emitter = handlers.refused, handlers.emitter
         self._counts: dict[tuple[StreamedVersion, str], list[int]] = {}
         """Rows events, their records, and the events without records, not reported to the status yet, by operation."""
         self._transactions = self._last_ts_us = 0
-        self._refused: RefusedChanges | None = None
-        self._emitter: ChangeEmitter | None = None
         self._handlers: dict[type, Callable[..., None]] = {
-            RowsEvent: self._on_rows,
+            RowsEvent: self._on_rows if signal_table is None else self._on_rows_or_signal,
             TransactionBegin: self._offset.begin,
             TransactionCommit: self._on_commit,
             QueryEvent: self._on_query,
             PositionAdvanced: self._on_position,
         }
+        if handlers.refused is not None:
+            self._handlers[ChangeRefused] = self._on_refused
+        if handlers.prepared is not None:
+            self._handlers[TransactionPrepared] = handlers.prepared.on_prepared
+            self._handlers[PreparedTransactionEnded] = handlers.prepared.on_ended
 
     def wake(self) -> None:
         """Interrupt the wait for events; any thread may call this."""
         self._stream.wake()
-
-    def register_signal_table(self, table: SignalTable) -> None:
-        """Pass the rows of the signal table to ``table``; called before ``run``."""
-        self._signal_table = table
-        self._handlers[RowsEvent] = self._on_rows_or_signal
-
-    def register_prepared(self, prepared: PreparedTransactions) -> None:
-        """Keep the state of prepared transactions in ``prepared``; called before ``run``."""
-        self._handlers[TransactionPrepared] = prepared.on_prepared
-        self._handlers[PreparedTransactionEnded] = prepared.on_ended
-
-    def register_refused(self, refused: RefusedChanges) -> None:
-        """Let ``refused`` decide on changes that cannot be written; called before ``run``."""
-        self._refused = refused
-        self._handlers[ChangeRefused] = self._on_refused
-
-    def register_emitter(self, emitter: ChangeEmitter) -> None:
-        """Let ``emitter`` emit the changes that need no decision; called before ``run``."""
-        self._emitter = emitter
 
     def run(self) -> None:
         """Read until the capture session stops; everything read is committed on return."""

@@ -28,7 +28,7 @@ from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTable
 from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
-from tailrace.producer.streaming.binlog_reader import BinlogReader
+from tailrace.producer.streaming.binlog_reader import BinlogReader, Handlers
 from tailrace.producer.streaming.change_emitter import ChangeEmitter
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.split_registry import SplitRegistry
@@ -100,8 +100,8 @@ class Side:
             self.add(definition)
         stub: Any = self
         self.hold = stub
-        self.reader = BinlogReader(context, stub, stub, versions, lifecycle=stub, metadata=None)
         self.emitted = 0
+        emitter: ChangeEmitter | None = None
         if native:
             emitter = ChangeEmitter(context, versions)
             emit = emitter.emit
@@ -112,7 +112,8 @@ class Side:
                 return stop
 
             emitter.emit = counted  # type: ignore[method-assign]
-            self.reader.register_emitter(emitter)
+        handlers = Handlers(emitter=emitter)
+        self.reader = BinlogReader(context, stub, stub, versions, lifecycle=stub, handlers=handlers)
 
     def add(self, definition: TableVersion) -> StreamedVersion:
         """Put a version in use."""

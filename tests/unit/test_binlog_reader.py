@@ -25,7 +25,7 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.key_order import KeyOrder
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.table_codec import TableCodec
-from tailrace.producer.streaming.binlog_reader import BinlogReader
+from tailrace.producer.streaming.binlog_reader import BinlogReader, Handlers
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_versions import StreamedVersion
 from tailrace.producer.streaming.tracked_table import TrackedSplit
@@ -83,7 +83,7 @@ class Reader:
             stub,
             SimpleNamespace(in_use={DEFINITION.fingerprint: version}),  # type: ignore[arg-type]
             lifecycle=stub,
-            metadata=None,
+            handlers=Handlers(),
         )
 
     # -- the stream, the mailbox, the coordinator and the lifecycle, as far as they are needed ------------------------
