@@ -69,8 +69,6 @@ TRANSITIONS: Final[Mapping[TableMode, frozenset[TableMode]]] = {
 """Mode -> the modes that may follow it."""
 
 INITIAL_MODES: Final = frozenset({TableMode.WAITING, TableMode.STREAMING, TableMode.ERROR})
-STORED_MODES: Final = frozenset({TableMode.SNAPSHOT, TableMode.STREAMING, TableMode.INCREMENTAL, TableMode.ERROR})
-"""Modes that the state topic holds; a table without a record is WAITING."""
 
 
 class IllegalTransitionError(RuntimeError):

@@ -50,16 +50,11 @@ class CheckedSource:
 
 
 def check(
-    connection: Connection[Any],
-    tables: Sequence[TableId],
-    *,
-    server_id: int,
-    required: Sequence[Check] | None = None,
-    advised: Sequence[Check] | None = None,
+    connection: Connection[Any], tables: Sequence[TableId], *, server_id: int, required: Sequence[Check] | None = None
 ) -> tuple[str, ...]:
     """Run every check; return the notes. Raises PrerequisiteError with all problems.
 
-    ``required`` and ``advised`` replace the checks of MySQL; another member of the family passes its own.
+    ``required`` replaces the checks of MySQL; another member of the family passes its own.
     """
     names = ", ".join(f"'{name}'" for name in _SETTINGS)
     rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
@@ -67,7 +62,7 @@ def check(
     problems = [problem for rule in (REQUIRED if required is None else required) for problem in rule(source)]
     if problems:
         raise PrerequisiteError(problems)
-    return tuple(note for rule in (ADVISED if advised is None else advised) for note in rule(source))
+    return tuple(note for rule in ADVISED for note in rule(source))
 
 
 def server_is_supported(source: CheckedSource) -> Iterator[str]:

@@ -69,14 +69,11 @@ class Mailbox:
 
     def run_pending(self) -> None:
         """Run all submitted functions."""
-        while self._run_next(0.0):
+        while self.wait(0.0):
             pass
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for one function and run it; False if none was submitted in time."""
-        return self._run_next(timeout_s)
-
-    def _run_next(self, timeout_s: float) -> bool:
         try:
             work = self._requests.get(timeout=timeout_s) if timeout_s else self._requests.get_nowait()
         except queue.Empty:

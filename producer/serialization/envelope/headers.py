@@ -24,7 +24,7 @@ def schema_header(schema: TableSchema) -> tuple[str, bytes]:
     return SCHEMA_HEADER, schema.fingerprint.encode()
 
 
-def context_headers(prefix: str, *, run_id: str, task_id: str = "0", enabled: bool = True) -> list[tuple[str, bytes]]:
+def context_headers(prefix: str, *, run_id: str, enabled: bool = True) -> list[tuple[str, bytes]]:
     """Return Debezium's ``__debezium.context.*`` headers, the same for all records; [] if disabled.
 
     ``run_id`` is new for each start of the process.
@@ -33,7 +33,7 @@ def context_headers(prefix: str, *, run_id: str, task_id: str = "0", enabled: bo
         return []
     return [
         ("__debezium.context.connectorLogicalName", prefix.encode()),
-        ("__debezium.context.taskId", task_id.encode()),
+        ("__debezium.context.taskId", b"0"),
         ("__debezium.context.connectorName", CONNECTOR.encode()),
         ("__debezium.context.runId", run_id.encode()),
     ]
