@@ -16,8 +16,9 @@ from urllib.parse import quote
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from tailrace.producer.config import ConvertersConfig
-from tailrace.producer.config.sections.converters import RegistrySettings, split_user_info
+from tailrace.producer.config.sections.converters import RegistrySettings
 from tailrace.producer.serialization.avro_schema import avro_schema
+from tailrace.runtime.config.converters import split_user_info
 from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError
 from tailrace.schemas.connect import ConnectSchema
 

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
@@ -120,6 +121,13 @@ def registry_key_password() -> SecretStr | None:
     return supported(
         "{side}.converter.schema.registry.ssl.key.password", SECRET_TEXT, doc="Password of that private key."
     )
+
+
+def split_user_info(url: str) -> tuple[str, str]:
+    """Return a URL without its user and password, and ``user:password`` (empty for none)."""
+    parts = urlsplit(url)
+    user_info, at, host = parts.netloc.rpartition("@")
+    return (urlunsplit(parts._replace(netloc=host)), unquote(user_info)) if at else (url, "")
 
 
 def rejected_stores(side: Side) -> tuple[Property, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, Literal
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
@@ -21,6 +20,7 @@ from tailrace.runtime.config.converters import (
     registry_url,
     registry_user_info,
     rejected_stores,
+    split_user_info,
 )
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import Section, section, supported
@@ -44,13 +44,6 @@ class RegistrySettings:
 
     def __repr__(self) -> str:
         return f"RegistrySettings({', '.join(split_user_info(each)[0] for each in self.url.split(','))})"
-
-
-def split_user_info(url: str) -> tuple[str, str]:
-    """Return a URL without its user and password, and ``user:password`` (empty for none)."""
-    parts = urlsplit(url)
-    user_info, at, host = parts.netloc.rpartition("@")
-    return (urlunsplit(parts._replace(netloc=host)), unquote(user_info)) if at else (url, "")
 
 
 NullHandling = Literal["correct", "debezium-exact"]

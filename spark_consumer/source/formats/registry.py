@@ -8,9 +8,9 @@ import time
 from base64 import b64encode
 from typing import Any, Final
 from urllib.error import HTTPError
-from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
+from tailrace.runtime.config.converters import split_user_info
 from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError
 from tailrace.spark_consumer.source.formats.settings import RegistrySettings
 
@@ -28,7 +28,7 @@ class SchemaRegistry:
     """One registry; schemas are cached."""
 
     def __init__(self, settings: RegistrySettings) -> None:
-        servers = [_split_user_info(each.strip().rstrip("/")) for each in settings.url.split(",")]
+        servers = [split_user_info(each.strip().rstrip("/")) for each in settings.url.split(",")]
         self._urls = [url for url, _ in servers]
         user_info = settings.user_info or next((found for _, found in servers if found), "")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
@@ -115,12 +115,6 @@ class _NoRedirect(HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         """Return no request: the answer is an error then."""
-
-
-def _split_user_info(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    user_info, at, host = parts.netloc.rpartition("@")
-    return (urlunsplit(parts._replace(netloc=host)), unquote(user_info)) if at else (url, "")
 
 
 def _context(settings: RegistrySettings) -> ssl.SSLContext:
