@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -23,13 +22,14 @@ from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import DeltaUpkeep, is_conflict
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.ledger import overlaps
+from tailrace.spark_consumer.sink.open_table import After, OpenTable
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
 from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_sink import TableSink
-from tailrace.spark_consumer.sink.table_upkeep import Result, retried
-from tailrace.spark_consumer.sink.target_table import Merged, RowChanges
+from tailrace.spark_consumer.sink.table_upkeep import retried
+from tailrace.spark_consumer.sink.target_table import RowChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,87 +55,81 @@ class DeltaSink(TableSink[DeltaTable]):
                 hint="start the session with the settings that docs/consumer.md lists for the delta sink",
             )
         upkeep = DeltaUpkeep(options.optimize_batches, options.purge_percent, vacuum=options.vacuum)
-        super().__init__(spark, options, context, upkeep)
+        super().__init__(spark, options, context, upkeep, is_conflict)
         self._location = partial(location, path=options.path, template=options.table)
         self._files = KnownFiles()
         self._rows = KnownRows()
         """Of tables that are written in the driver."""
         self._path = DriverPath("small tables are written by queries for a while")
-        self._whole: set[str] = set()
-        """Topics with a table of their own, whose next batch the driver would probably write."""
         self._plans: dict[str, ChangePlan] = {}
-        """By topic; of such topics only."""
+        """By topic, of tables that the driver writes."""
 
-    def _open_table(self, schema: TableSchema) -> DeltaTable:
+    def _target(self, schema: TableSchema) -> DeltaTable:
         return DeltaTable(self._spark, self._location(schema.database, schema.table), self._files)
 
-    def _commit(self, commit: Callable[[], Result], table: DeltaTable) -> Result:
-        return retried(commit, table.name, is_conflict)
-
-    def _merge_directly(self, table: DeltaTable, changes: RowChanges, after: Callable[[Ledger], Ledger]) -> Merged:
+    def _merge_directly(self, opened: OpenTable[DeltaTable], changes: RowChanges, after: After) -> bool:
         """Write all rows of a small table, or a batch with few changes in a commit without the MERGE statement."""
-        (merged, fits), topic = self._merged(table, changes, after), changes.schema.topic
-        if fits and table.shard is None:
-            self._whole.add(topic)
-        else:
-            self._whole.discard(topic)
-            self._plans.pop(topic, None)
-        return merged
+        table = opened.table
+        if not table.is_at_path or changes.most > MOST_CHANGES:
+            self._note_fit(opened, fits=False)
+            return False
 
-    def _begin(
-        self, table: DeltaTable, changes: Changes, after: Callable[[Ledger], Ledger]
-    ) -> tuple[LogTransaction, Changes, Ledger]:
-        """Start a transaction; return it, the changes with the ledger of its commit, and this ledger."""
-        transaction, topic = table.transaction(changes.spark), changes.schema.topic
-        ledger = after(self._ledgers.followed(table, topic, table.ledger_at(transaction, topic)))
-        return transaction, replace(changes, metadata=ledger.metadata), ledger
-
-    def _end(self, table: DeltaTable, transaction: LogTransaction, ledger: Ledger) -> None:
-        table.note(transaction, ledger)
-        self._ledgers[ledger.topic] = ledger
-
-    def _merged(self, table: DeltaTable, given: RowChanges, after: Callable[[Ledger], Ledger]) -> tuple[Merged, bool]:
-        """Return how changes were merged, and whether the driver has written them, or would write the next ones."""
-        if not table.is_at_path or given.most > MOST_CHANGES:
-            return Merged.NOT, False
-
-        def commit() -> tuple[Merged, bool]:
+        def commit() -> bool:
             rows, failure = self._rows, None
-            transaction, changes, ledger = self._begin(table, given, after)
+            transaction, given, ledger = self._begin(opened, changes, after)
             works, was_first = self._path.works, not rows.was_written(transaction.table_id)
             try:
-                if works and rewrite_in_driver(transaction, changes, rows):
-                    self._end(table, transaction, ledger)
-                    return Merged.TABLE, True
+                if works and rewrite_in_driver(transaction, given, rows):
+                    self._end(opened, transaction, ledger)
+                    self._note_fit(opened, fits=True)
+                    return True
             except NotStagedError as error:
                 failure = error.__cause__
-                transaction, changes, ledger = self._begin(table, given, after)
-            merged = Merged.TABLE if rewrite_small(transaction, changes) else Merged.NOT
-            if merged is Merged.NOT and merge_small(transaction, changes):
-                merged = Merged.ROWS
-            if merged is not Merged.NOT:
-                self._end(table, transaction, ledger)
+                transaction, given, ledger = self._begin(opened, changes, after)
+            in_whole = rewrite_small(transaction, given)
+            merged = in_whole or merge_small(transaction, given)
+            if merged:
+                self._end(opened, transaction, ledger)
             if failure is not None:
                 # The other way did not fail, as it would if the records could not be read, or the query were stopped.
                 self._path.fail(failure, table=table.name)
             # Queries write the first batch of a table, also if the driver could.
-            fits = works and was_first and rows.was_written(transaction.table_id)
-            return merged, fits and merged is Merged.TABLE
+            self._note_fit(opened, fits=in_whole and works and was_first and rows.was_written(transaction.table_id))
+            return merged
 
         return retried(commit, table.name, is_conflict)
 
+    def _note_fit(self, opened: OpenTable[DeltaTable], *, fits: bool) -> None:
+        """Note whether the driver has written a table, or would write the next batch."""
+        opened.fits_driver = fits and opened.table.shard is None
+        if not opened.fits_driver:
+            self._plans.pop(opened.topic, None)
+
+    def _begin(
+        self, opened: OpenTable[DeltaTable], changes: Changes, after: After
+    ) -> tuple[LogTransaction, Changes, Ledger]:
+        """Start a transaction; return it, the changes with the ledger of its commit, and this ledger."""
+        transaction = opened.table.transaction(changes.spark)
+        ledger = after(opened.followed(opened.table.ledger_at(transaction, opened.topic)))
+        return transaction, replace(changes, metadata=ledger.metadata), ledger
+
+    def _end(self, opened: OpenTable[DeltaTable], transaction: LogTransaction, ledger: Ledger) -> None:
+        opened.table.note(transaction, ledger)
+        opened.ledger = ledger
+
     def takes_from_driver(self, schema: TableSchema, offsets: int) -> bool:
         """Return whether a batch of so many offsets would probably be written with all rows of the table."""
-        return self._path.works and schema.topic in self._whole and offsets <= FEW_CHANGES
+        opened = self._open.get(schema.topic)
+        return self._path.works and opened is not None and opened.fits_driver and offsets <= FEW_CHANGES
 
     def write_in_driver(self, batch: DriverBatch, batch_id: int) -> bool:
         """Write all rows of a small table, with changes that the driver has."""
         try:
-            with self._alone(batch.schema) as table:
-                changes = self._driver_changes(table, batch, batch_id)
-                if changes is None or not self._rewrite(table, changes, batch.range):
+            with self._alone(batch.schema) as opened:
+                changes = self._driver_changes(opened, batch, batch_id)
+                if changes is None or not self._rewrite(opened, changes, batch.range):
                     return False
-                self._upkeep.after_batch(table)
+                self._upkeep.after_batch(opened.table)
                 return True
         except NotStagedError:
             raise
@@ -144,18 +138,18 @@ class DeltaSink(TableSink[DeltaTable]):
             self._forget(batch.schema.topic)
             raise
 
-    def _driver_changes(self, table: DeltaTable, batch: DriverBatch, batch_id: int) -> DriverChanges | None:
+    def _driver_changes(self, opened: OpenTable[DeltaTable], batch: DriverBatch, batch_id: int) -> DriverChanges | None:
         """Return the changes; None if ``write_batch`` would do more than merge them."""
-        schema, (ledger, found) = batch.schema, self._known(batch)
-        topic, layout, evolved = schema.topic, self._layout(schema), self._evolved[schema.topic]
+        schema, table, layout, evolved = batch.schema, opened.table, opened.layout, opened.evolved
+        topic, found = opened.topic, batch.range
         if (
-            topic in self._empty
+            opened.is_empty
             or not table.is_at_path
             or table.shard is not None
             or layout.takes_changelog
             or self._is_truncated_by(table, batch)
             or InitialLoad.from_properties(table.properties) is not None
-            or overlaps(ledger.merge, found)
+            or overlaps(opened.known.merge, found)
         ):
             return None
         spark = batch.spark
@@ -168,19 +162,19 @@ class DeltaSink(TableSink[DeltaTable]):
         query = self._context.query_id
         return DriverChanges(spark, plan, batch.rows, schema, own, kept, "", found.offsets, query, batch_id)
 
-    def _rewrite(self, table: DeltaTable, given: DriverChanges, found: TopicRange) -> bool:
+    def _rewrite(self, opened: OpenTable[DeltaTable], given: DriverChanges, found: TopicRange) -> bool:
         def commit() -> bool:
             transaction, changes, ledger = self._begin(
-                table, given, lambda before: before.appended(found).merged(found)
+                opened, given, lambda before: before.appended(found).merged(found)
             )
             if not self._rows.was_written(transaction.table_id):
                 return False
             if not rewrite_in_driver(transaction, changes, self._rows):
                 return False
-            self._end(table, transaction, ledger)
+            self._end(opened, transaction, ledger)
             return True
 
-        return retried(commit, table.name, is_conflict)
+        return retried(commit, opened.table.name, is_conflict)
 
     def _is_truncated_by(self, table: DeltaTable, batch: DriverBatch) -> bool:
         """Return whether a truncation is new to the table, or removes changes of the batch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +15,6 @@ from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.table_names import path_segment, plain_name
 from tailrace.spark_consumer.sink.table_sink import TableSink
-from tailrace.spark_consumer.sink.table_upkeep import Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,16 +34,14 @@ class HudiSink(TableSink[HudiTable]):
                 "the Spark session has not the serializer that Hudi needs",
                 hint="start the session with the settings that docs/sinks/hudi.md lists",
             )
-        super().__init__(spark, options, context, HudiUpkeep(options.optimize_batches))
+        # There is one writer: nobody else changes the files.
+        super().__init__(spark, options, context, HudiUpkeep(options.optimize_batches), lambda _: False)
         self._root = options.path.rstrip("/")
 
-    def _open_table(self, schema: TableSchema) -> HudiTable:
+    def _target(self, schema: TableSchema) -> HudiTable:
         path = f"{self._root}/{path_segment(schema.database)}/{path_segment(schema.table)}"
         name = plain_name(f"{schema.database}_{schema.table}")
         return HudiTable(self._spark, path, name, self._table_properties)
-
-    def _commit(self, commit: Callable[[], Result], table: HudiTable) -> Result:  # noqa: ARG002 - one writer
-        return commit()
 
 
 SINK = SinkPlugin(

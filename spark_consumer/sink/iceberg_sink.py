@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,6 @@ from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_sink import TableSink
-from tailrace.spark_consumer.sink.table_upkeep import Result, retried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,14 +31,11 @@ class IcebergSink(TableSink[IcebergTable]):
     def __init__(self, spark: SparkSession, options: IcebergOptions, context: SinkContext) -> None:
         _prepare_session(spark, options.table.partition(".")[0])
         upkeep = IcebergUpkeep(options.optimize_batches, options.rewrite_percent, expire=options.expire_snapshots)
-        super().__init__(spark, options, context, upkeep)
+        super().__init__(spark, options, context, upkeep, is_conflict)
         self._location = partial(location, path=None, template=options.table)
 
-    def _open_table(self, schema: TableSchema) -> IcebergTable:
+    def _target(self, schema: TableSchema) -> IcebergTable:
         return IcebergTable(self._spark, self._location(schema.database, schema.table))
-
-    def _commit(self, commit: Callable[[], Result], table: IcebergTable) -> Result:
-        return retried(commit, table.name, is_conflict)
 
 
 def _prepare_session(spark: SparkSession, catalog: str) -> None:

@@ -10,6 +10,7 @@ says that it is applied.
 from __future__ import annotations
 
 import threading
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,27 +25,25 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
-from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
-from tailrace.spark_consumer.sink.base import DriverBatch, SinkContext, TableBatch
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.history import history_rows
 from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.merge_statement import SOURCE, merge_versions_statement
-from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.open_table import After, Committer, OpenTable
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, REMOVE_SHARD, SEVERAL
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
-from tailrace.spark_consumer.sink.table_ledgers import TableLedgers
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, truncation
 from tailrace.spark_consumer.sink.table_takeover import take_over
-from tailrace.spark_consumer.sink.table_upkeep import Result, Table, Upkeep
-from tailrace.spark_consumer.sink.target_table import Merged, RowChanges, key_text
+from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
+from tailrace.spark_consumer.sink.target_table import RowChanges, key_text
 from tailrace.spark_consumer.sink.versions import changed_versions, kept_rows, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
@@ -52,8 +51,7 @@ from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tailrace.schemas.alteration import Alteration
-    from tailrace.schemas.sequence import Sequence
+    from tailrace.spark_consumer.sink.shape import Layout
     from tailrace.spark_consumer.source.ranges import TopicRange
 
 _SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
@@ -64,39 +62,39 @@ log = structlog.get_logger(__name__)
 class TableSink(ABC, Generic[Table]):
     """Writes tables of one format."""
 
-    def __init__(self, spark: SparkSession, options: TableOptions, context: SinkContext, upkeep: Upkeep[Table]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: TableOptions,
+        context: SinkContext,
+        upkeep: Upkeep[Table],
+        is_conflict: Callable[[BaseException], bool],
+    ) -> None:
+        """``is_conflict``: whether a failed commit can be tried again, since somebody else changed the same files."""
         self._spark = spark
         self._table_properties = dict(options.table_properties)
         self._options = options
         self._context = context
-        self._tables: dict[str, Table] = {}
-        self._ledgers: TableLedgers[Table] = TableLedgers(context.topic_id, self._commit)
         self._policy = EvolutionPolicy(
             options.schema_change_behavior, options.included_changes, options.excluded_changes
         )
         self._upkeep = upkeep
-        self._evolved: dict[str, Evolved] = {}
-        self._evolved_for: dict[str, tuple[TableSchema, tuple[Alteration, ...]]] = {}
-        """What the tables were prepared for, by topic."""
+        self._committer = Committer(context.topic_id, is_conflict, uuid.uuid4().hex[:12])
+        self._open: dict[str, OpenTable[Table]] = {}
+        """By topic."""
         self._locks: dict[str, threading.RLock] = {}
         """By the name of a table."""
-        self._empty: set[str] = set()
-        """Topics whose tables were created by this sink and not written yet."""
 
     @abstractmethod
-    def _open_table(self, schema: TableSchema) -> Table:
+    def _target(self, schema: TableSchema) -> Table:
         """Return the target of a captured table, which need not exist."""
 
-    @abstractmethod
-    def _commit(self, commit: Callable[[], Result], table: Table) -> Result:
-        """Run a command that commits, again if somebody else has changed the same files meanwhile."""
-
-    def applied(self, schema: TableSchema) -> Mapping[int, int]:
-        """Return the offsets that the table has applied; none if its history does not tell."""
-        known = schema.topic in self._ledgers
+    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
+        """Return the offsets that the table has applied."""
+        known = schema.topic in self._open and self._open[schema.topic].is_read
         try:
-            with self._alone(schema) as table:
-                return self._applied(table, schema)
+            with self._alone(schema) as opened:
+                return self._applied(opened)
         except NewTopicError:
             self._forget(schema.topic)
             if not known:
@@ -105,19 +103,17 @@ class TableSink(ABC, Generic[Table]):
         return self.applied(schema)
 
     def _forget(self, topic: str) -> None:
-        """Forget what is known of the table of a topic: the next attempt reads it, as a start does."""
-        for known in (self._tables, self._ledgers, self._evolved_for):
-            known.pop(topic, None)
-        self._empty.discard(topic)
+        """Forget what is known of the table of a topic: somebody may change it before the next attempt."""
+        self._open.pop(topic, None)
 
-    def _applied(self, table: Table, schema: TableSchema) -> Mapping[int, int]:
-        self._layout(schema)
-        if schema.topic not in self._ledgers and table.exists:
-            self._ledgers[schema.topic] = self._read_ledger(table, schema.topic)
+    def _applied(self, opened: OpenTable[Table]) -> Mapping[int, int] | None:
+        table, topic = opened.table, opened.topic
+        if not opened.is_read and table.exists:
+            opened.is_read, opened.ledger = True, self._read_ledger(table, topic)
             self._upkeep.opened(table)
-        if schema.topic not in self._ledgers:
+        if not opened.is_read:
             return {}
-        ledger, topic_id = self._ledgers[schema.topic], self._context.topic_id(schema.topic)
+        ledger, topic_id = opened.ledger, self._context.topic_id(topic)
         if ledger is None:
             return {}
         if table.shard is None:
@@ -135,9 +131,9 @@ class TableSink(ABC, Generic[Table]):
             # Its rows were removed: it begins as a new one.
             table.unset(*OF_A_SHARD)
             table.refresh()
-            ledger = self._ledgers[schema.topic] = Ledger(schema.topic)
-            self._evolved_for.pop(schema.topic, None)
-        return ledger.applied
+            opened.begin()
+            opened.prepared_for = None
+        return opened.known.applied
 
     @staticmethod
     def _read_ledger(table: Table, topic: str) -> Ledger | None:
@@ -153,34 +149,34 @@ class TableSink(ABC, Generic[Table]):
     def prepare_table(self, schema: TableSchema) -> None:
         """Create the table, or add the columns that the schema has gained."""
         try:
-            with self._alone(schema) as table:
-                self._prepare(table, schema)
+            with self._alone(schema) as opened:
+                self._prepare(opened, schema)
         except BaseException:
-            # Somebody may change the table, or move it away, before the next attempt.
             self._forget(schema.topic)
             raise
 
-    def _prepare(self, table: Table, schema: TableSchema) -> None:
-        if schema.topic not in self._ledgers and table.shard is not None:
-            self._applied(table, schema)  # another shard may have created the table meanwhile
-        if schema.topic not in self._ledgers:
-            self._create(table, schema)
+    def _prepare(self, opened: OpenTable[Table], schema: TableSchema) -> None:
+        table, layout, alterations = opened.table, opened.layout, tuple(self._context.alterations(schema.topic))
+        if not opened.is_read and table.shard is not None:
+            self._applied(opened)  # another shard may have created the table meanwhile
+        is_empty = not opened.is_read or opened.ledger is not None
+        if not opened.is_read:
+            self._create(opened, schema)
             self._upkeep.opened(table)
-            self._empty.add(schema.topic)
-            self._ledgers[schema.topic] = Ledger(schema.topic)
+            opened.begin()
+            opened.is_empty = True
         elif table.shard is not None and table.properties.get(TOPIC) == SEVERAL:
-            is_empty = self._ledgers[schema.topic] is not None
-            behind = created_behind(schema, self._context.alterations(schema.topic))
-            properties = {**self._owned_by(schema, loads=is_empty), **behind, **names_of(schema)}
+            properties = {
+                **self._owned_by(schema, layout, loads=is_empty),
+                **created_behind(schema, alterations),
+                **names_of(schema),
+            }
             table.claim_shard({name: value for name, value in properties.items() if name in OF_A_SHARD})
-            if is_empty:
-                self._empty.add(schema.topic)
+            opened.is_empty |= is_empty
             log.info("table shared", table=table.name, topic=schema.topic)
         owner = table.properties.get(TOPIC)
         if owner is None:
-            empty = self._ledgers[schema.topic] is not None
-            owner_properties = self._owned_by(schema, loads=empty)
-            take_over(table, schema, self._context.alterations(schema.topic), owner_properties, self._layout(schema))
+            take_over(table, schema, alterations, self._owned_by(schema, layout, loads=is_empty), layout)
         elif owner != schema.topic:
             raise SinkError(
                 f"the {table.format} table {table.name} belongs to another topic",
@@ -191,25 +187,19 @@ class TableSink(ABC, Generic[Table]):
             )
         if table.shard is not None:
             table.claim_shard()
-        alterations = tuple(self._context.alterations(schema.topic))
-        if self._evolved_for.get(schema.topic) != (schema, alterations):
+        if opened.prepared_for != (schema, alterations):
             policy = self._policy if table.shard is None else table.shard.policy(self._policy)
-
-            def bring() -> Evolved:
-                table.refresh()  # another process may have changed it, or rolled it back
-                return evolve(table, schema, alterations, policy, self._layout(schema))
-
-            self._evolved[schema.topic] = self._commit(bring, table)
-            self._evolved_for[schema.topic] = schema, alterations
+            opened.evolved = evolve(table, schema, alterations, policy, layout)
+            opened.prepared_for = schema, alterations
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:
         """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
         try:
-            with self._alone(batch.schema):
-                if self._layout(batch.schema).takes_changelog:
+            with self._alone(batch.schema) as opened:
+                if opened.layout.takes_changelog:
                     self._write_changelog(batch)
                 else:
-                    self._write(batch, batch_id)
+                    self._write(opened, batch, batch_id)
         except BaseException:
             # The commit may have been made: the next attempt reads from the table what it has applied.
             self._forget(batch.schema.topic)
@@ -218,51 +208,49 @@ class TableSink(ABC, Generic[Table]):
     def close(self) -> None:
         """Do nothing: no resources are held."""
 
-    def _write(self, batch: TableBatch, batch_id: int) -> None:
-        table = self._tables[batch.schema.topic]
-        batch = self._truncate(table, batch)
+    def _write(self, opened: OpenTable[Table], batch: TableBatch, batch_id: int) -> None:
+        batch = self._truncate(opened, batch)
         # Also a commit of offsets alone is one behind which somebody else may have written rows.
-        empty = batch.schema.topic in self._empty
-        self._empty.discard(batch.schema.topic)
+        empty, opened.is_empty = opened.is_empty, False
         if not batch.stats:
             if batch.range is not None:
-                self._append(table, batch, None, None)
+                self._append(opened, batch, None, None)
             return
-        load = self._open_load(table, batch)
+        load = self._open_load(opened, batch)
         if load is not None:
-            self._load(table, batch, load, batch_id, empty=empty)
+            self._load(opened, batch, load, batch_id, empty=empty)
         else:
             last = last_per_key(batch.records, incremental=any(stat.incremental for stat in batch.stats))
             if empty:
-                self._append(table, batch, None, last)
+                self._append(opened, batch, None, last)
             else:
-                self._merge(table, batch, last, batch_id)
-        self._upkeep.after_batch(table)
+                self._merge(opened, batch, last, batch_id)
+        self._upkeep.after_batch(opened.table)
 
     def _write_changelog(self, batch: TableBatch) -> None:
         """Write the rows of a changelog in one commit with the ledger."""
         assert batch.write is not None
-        schema, query = batch.schema, self._context.query_id
-        self.applied(schema)
-        (self._ledgers.get(schema.topic) or Ledger(schema.topic)).require_reached(query, batch.write)
+        schema, query, write = batch.schema, self._context.query_id, batch.write
+        if self.applied(schema) is not None:
+            self._open[schema.topic].known.require_reached(write)
         self.prepare_table(schema)
-        table, layout, evolved = self._tables[schema.topic], self._layout(schema), self._evolved[schema.topic]
-        write, known = batch.write, self._ledgers[schema.topic]
+        opened = self._open[schema.topic]
+        table, known = opened.table, opened.ledger
 
         def after(ledger: Ledger) -> Ledger:
             return ledger.written(query, write)
 
-        if layout.shape == "history":
+        if opened.layout.shape == "history":
             repeated = known is None or known.is_repeat(query, write)
-            rows = history_rows(table, batch, evolved, layout, repeated=repeated)
-            self._ledgers.advance(table, schema.topic, after, lambda ledger: table.append(rows, ledger.metadata))
+            rows = history_rows(table, batch, opened.evolved, opened.layout, repeated=repeated)
+            opened.advance(after, lambda ledger: table.append(rows, ledger.metadata))
         else:
-            self._merge_versions(table, batch, after)
+            self._merge_versions(opened, batch, after)
         self._upkeep.after_batch(table)
 
-    def _merge_versions(self, table: Table, batch: TableBatch, after: Callable[[Ledger], Ledger]) -> None:
-        schema, layout = batch.schema, self._layout(batch.schema)
-        spark, evolved = batch.records.sparkSession, self._evolved[schema.topic]
+    def _merge_versions(self, opened: OpenTable[Table], batch: TableBatch, after: After) -> None:
+        schema, table, evolved, layout = batch.schema, opened.table, opened.evolved, opened.layout
+        spark = batch.records.sparkSession
         within = keys_of_changelog(batch, table)
         # The rows come from the table itself: Spark cannot plan a MERGE of Iceberg whose source reads its target.
         small = batch.write is not None and batch.write.offsets <= SMALL_OFFSETS and table.is_small
@@ -270,7 +258,7 @@ class TableSink(ABC, Generic[Table]):
         with interpreted(spark, when=small), kept_rows(changed) as source:
             if source.isEmpty():
                 nothing = table.rows().limit(0)
-                self._ledgers.advance(table, schema.topic, after, lambda each: table.append(nothing, each.metadata))
+                opened.advance(after, lambda ledger: table.append(nothing, ledger.metadata))
                 return
             source.createOrReplaceTempView(SOURCE)
             try:
@@ -280,71 +268,58 @@ class TableSink(ABC, Generic[Table]):
                     with with_settings(spark, table.commit_settings(ledger.metadata)), table.following() as target:
                         spark.sql(merge_versions_statement(target, schema, own, within))
 
-                self._ledgers.advance(table, schema.topic, after, merge)
+                opened.advance(after, merge)
             finally:
                 spark.catalog.dropTempView(SOURCE)
-
-    def _layout(self, schema: TableSchema) -> Layout:
-        return self._options.layout_of(schema.topic, self._context.prefix)
 
     def tend(self, spark: SparkSession) -> bool:
         """Tend one table that is due, while no batch writes it."""
         return self._upkeep.tend(spark, self._lock)
 
     @contextmanager
-    def _alone(self, schema: TableSchema) -> Iterator[Table]:
+    def _alone(self, schema: TableSchema) -> Iterator[OpenTable[Table]]:
         """Return the table of a topic; no other topic, and no upkeep, uses it during the block."""
-        table = self._table(schema)
-        with self._lock(table.name):
-            if table.shard is not None:
-                table.refresh()
-            yield table
+        opened = self._opened(schema)
+        with self._lock(opened.table.name):
+            if opened.table.shard is not None:
+                opened.table.refresh()
+            yield opened
 
     def _lock(self, name: str) -> threading.RLock:
         return self._locks.setdefault(name, threading.RLock())
 
-    def _table(self, schema: TableSchema) -> Table:
-        if schema.topic not in self._tables:
-            table = self._open_table(schema)
+    def _opened(self, schema: TableSchema) -> OpenTable[Table]:
+        topic = schema.topic
+        if topic not in self._open:
+            table = self._target(schema)
             table.require_format()
-            table.share(self._context.shard(schema.topic))
-            self._tables[schema.topic] = table
-        return self._tables[schema.topic]
+            table.share(self._context.shard(topic))
+            layout = self._options.layout_of(topic, self._context.prefix)
+            self._open[topic] = OpenTable(table, topic, layout, self._committer)
+        return self._open[topic]
 
-    def _truncate(self, table: Table, batch: TableBatch) -> TableBatch:
+    def _truncate(self, opened: OpenTable[Table], batch: TableBatch) -> TableBatch:
         """Delete the rows that a truncate event has removed; return the batch without such rows.
 
         The ledger follows the delete: a batch that runs again deletes again, which changes nothing. A table whose
         ledger is not known gets one with its records.
         """
-        done, truncated = self._truncations(table, batch)
+        table = opened.table
+        stored = truncation(table.properties)
+        truncated = later(stored, batch.truncated)
         if truncated is None:
             return batch
-        if truncated != done:
-            table.truncate_before(truncated, self._layout(batch.schema))
-            if self._ledgers[batch.schema.topic] is not None:
-                nothing = table.rows().limit(0)
-                self._ledgers.advance(
-                    table,
-                    batch.schema.topic,
-                    lambda before: replace(before, truncated=truncated),
-                    lambda ledger: table.append(nothing, ledger.metadata),
-                )
+        if truncated != stored or batch.truncates:
+            table.truncate_before(truncated, opened.layout)
+            table.set({TRUNCATED: truncated.text})
             log.info("table truncated", table=table.name, sequence=truncated)
         if not batch.stats:
             return batch
         return replace(batch, records=without_truncated(batch.records, truncated))
 
-    def _truncations(self, table: Table, batch: TableBatch | DriverBatch) -> tuple[Sequence | None, Sequence | None]:
-        """Return the truncation that the table has had, and the last one; the same if nothing is to do.
-
-        Earlier releases have set a property. A rollback of Iceberg or Hudi does not undo it.
-        """
-        done = (self._ledgers[batch.schema.topic] or Ledger(batch.schema.topic)).truncated
-        return done, later(later(done, truncation(table.properties)), batch.truncated)
-
-    def _open_load(self, table: Table, batch: TableBatch) -> InitialLoad | None:
+    def _open_load(self, opened: OpenTable[Table], batch: TableBatch) -> InitialLoad | None:
         """Return the initial load for this batch, or None if it is closed; updates the table properties."""
+        table = opened.table
         load = InitialLoad.from_properties(table.properties)
         if load is None:
             return None
@@ -361,7 +336,7 @@ class TableSink(ABC, Generic[Table]):
         own_splits = self._context.runs.splits_of(load.run, splits)
         updated = None
         # Without a ledger a row may be appended that the table has.
-        if self._ledgers[batch.schema.topic] is not None and not load.closes_for(batch.stats, own_splits):
+        if opened.ledger is not None and not load.closes_for(batch.stats, own_splits):
             updated = load.with_early_keys(batch.records, batch.stats)
         if updated is None:
             log.info("initial load closed", table=table.name, run=load.run)
@@ -371,37 +346,40 @@ class TableSink(ABC, Generic[Table]):
             table.set(updated.early_keys_property)
         return updated
 
-    def _load(self, table: Table, batch: TableBatch, load: InitialLoad, batch_id: int, *, empty: bool) -> None:
+    def _load(
+        self, opened: OpenTable[Table], batch: TableBatch, load: InitialLoad, batch_id: int, *, empty: bool
+    ) -> None:
         changes = sum(stat.changes for stat in batch.stats)
         rows, others = append_or_merge(batch.records, load.early_keys, changes=changes)
         has_others = bool(changes) or (bool(load.early_keys) and not others.isEmpty())
         if empty:
-            self._append(table, batch, rows, last_per_key(others) if has_others else None)
+            self._append(opened, batch, rows, last_per_key(others) if has_others else None)
             return
         # Also without a row to append: a truncate event alone.
         if any(stat.split is not None for stat in batch.stats) or not has_others:
-            self._append(table, batch, rows, None, has_others)
+            self._append(opened, batch, rows, None, has_others)
         if has_others:
-            self._merge(table, batch, last_per_key(others), batch_id)
+            self._merge(opened, batch, last_per_key(others), batch_id)
 
-    def _create(self, table: Table, schema: TableSchema) -> None:
-        owner = self._owned_by(schema) | created_behind(schema, self._context.alterations(schema.topic))
+    def _create(self, opened: OpenTable[Table], schema: TableSchema) -> None:
+        table, layout = opened.table, opened.layout
+        owner = self._owned_by(schema, layout) | created_behind(schema, self._context.alterations(schema.topic))
         if table.shard is not None:
             owner |= {SHARD: table.shard.text}
-        table.create(schema, {**self._table_properties, **owner, **names_of(schema)}, self._layout(schema))
+        table.create(schema, {**self._table_properties, **owner, **names_of(schema)}, layout)
         log.info("table created", table=table.name, initial_load=owner.get(RUN))
 
-    def _owned_by(self, schema: TableSchema, *, loads: bool = True) -> dict[str, str]:
+    def _owned_by(self, schema: TableSchema, layout: Layout, *, loads: bool = True) -> dict[str, str]:
         """Return the properties of a table of a topic; ``loads``: it is empty, so an initial load can begin."""
         owner = {TOPIC: schema.topic, KEY: key_text(schema), QUERY: self._context.query_id}
-        if not loads or self._layout(schema).takes_changelog:
+        if not loads or layout.takes_changelog:
             return owner
         self._context.runs.refresh(self._spark)
         return owner | InitialLoad.properties(self._context.runs.first(schema.topic))
 
     def _append(
         self,
-        table: Table,
+        opened: OpenTable[Table],
         batch: TableBatch,
         rows: DataFrame | None,
         last: DataFrame | None,
@@ -411,37 +389,33 @@ class TableSink(ABC, Generic[Table]):
 
         Without both, the commit says how far the table is.
         """
-        ledger, found = self._known(batch)
+        table, ledger, found, layout = opened.table, opened.known, range_of(batch), opened.layout
         if is_applied(ledger.append if merge_follows else ledger.merge, found):
             return
         parts = [] if rows is None else [not_applied(rows, ledger.append, found)]
-        layout = self._layout(batch.schema)
         if rows is None and last is None:
             parts = [batch.records.limit(0)]
         if last is not None:
             parts.append(last if layout.keeps_deleted else last.where(fn.col("op") != Op.DELETE.value))
-        stored = stored_columns(table, batch.schema, self._evolved[batch.schema.topic], layout)
+        stored = stored_columns(table, batch.schema, opened.evolved, layout)
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
 
         def after(before: Ledger) -> Ledger:
             return before.appended(found) if merge_follows else before.appended(found).merged(found)
 
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
-            self._ledgers.advance(
-                table, batch.schema.topic, after, lambda ledger: table.append(appended, ledger.metadata)
-            )
+            opened.advance(after, lambda ledger: table.append(appended, ledger.metadata))
 
-    def _merge_directly(self, table: Table, changes: RowChanges, after: Callable[[Ledger], Ledger]) -> Merged:  # noqa: ARG002
+    def _merge_directly(self, opened: OpenTable[Table], changes: RowChanges, after: After) -> bool:  # noqa: ARG002
         """Merge changes without the MERGE statement if that is possible; otherwise nothing is done."""
-        return Merged.NOT
+        return False
 
-    def _merge(self, table: Table, batch: TableBatch, last: DataFrame, batch_id: int) -> None:
+    def _merge(self, opened: OpenTable[Table], batch: TableBatch, last: DataFrame, batch_id: int) -> None:
         """Merge the last change of each key."""
-        ledger, found = self._known(batch)
+        table, ledger, found = opened.table, opened.known, range_of(batch)
         if is_applied(ledger.merge, found):
             return
-        schema, evolved = batch.schema, self._evolved[batch.schema.topic]
-        layout = self._layout(schema)
+        schema, evolved, layout = batch.schema, opened.evolved, opened.layout
         own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
         source = not_applied(last, ledger.merge, found)
         source = source.select(*stored_columns(table, schema, evolved, layout), removed_column(layout))
@@ -454,13 +428,17 @@ class TableSink(ABC, Generic[Table]):
         def after(before: Ledger) -> Ledger:
             return before.appended(found).merged(found)
 
-        if self._merge_directly(table, changes, after) is Merged.NOT:
-            self._merge_by_statement(table, changes, after, small)
+        if not self._merge_directly(opened, changes, after):
+            self._merge_by_statement(opened, changes, after, small)
 
     def _merge_by_statement(
-        self, table: Table, changes: RowChanges, after: Callable[[Ledger], Ledger], small: Callable[[], bool]
+        self,
+        opened: OpenTable[Table],
+        changes: RowChanges,
+        after: After,
+        small: Callable[[], bool],
     ) -> None:
-        spark = changes.rows.sparkSession
+        spark, table = changes.spark, opened.table
         changes.rows.createOrReplaceTempView(SOURCE)
         planned_once = changes.most <= SMALL_OFFSETS and small()
 
@@ -471,14 +449,15 @@ class TableSink(ABC, Generic[Table]):
                 table.merge(replace(changes, metadata=ledger.metadata))
 
         try:
-            self._ledgers.advance(table, changes.schema.topic, after, merge)
+            opened.advance(after, merge)
         finally:
             spark.catalog.dropTempView(SOURCE)
 
-    def _known(self, batch: TableBatch | DriverBatch) -> tuple[Ledger, TopicRange]:
-        """Return what is known to be applied, and the range of a batch."""
-        assert batch.range is not None
-        return self._ledgers[batch.schema.topic] or Ledger(batch.schema.topic), batch.range
+
+def range_of(batch: TableBatch) -> TopicRange:
+    """Return the offsets of a batch of decoded records."""
+    assert batch.range is not None
+    return batch.range
 
 
 def _key_condition(batch: TableBatch, small: Callable[[], bool]) -> str:

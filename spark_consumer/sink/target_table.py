@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import types as tp
@@ -81,16 +80,6 @@ class RowChanges:
 def type_names(columns: tp.StructType) -> dict[str, str]:
     """Return the types of columns as Spark writes them, by name in lower case."""
     return {column.name.lower(): column.dataType.simpleString() for column in columns}
-
-
-class Merged(Enum):
-    """How changes were merged without the MERGE statement."""
-
-    NOT = "not"
-    ROWS = "rows"
-    """Rows were replaced."""
-    TABLE = "table"
-    """All rows were written again."""
 
 
 class TargetTable(ABC):

@@ -1,0 +1,103 @@
+"""The table of a topic as this process knows it: the target, its ledger, and what it was prepared for.
+
+A commit with a ledger follows the ledger that is known. A table format tells in its own way that another process has
+committed in between: Delta counts the commits with a ledger, and of two with one number it refuses the later one or
+leaves it out. So a commit is done when its ledger is the newest one.
+
+After a failure nothing of it is known: the next attempt opens the table again, as a start does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Generic
+
+from tailrace.spark_consumer.evolution.outcome import Evolved
+from tailrace.spark_consumer.sink.ledger import Ledger, changed_meanwhile
+from tailrace.spark_consumer.sink.table_upkeep import Table, retried
+
+if TYPE_CHECKING:
+    from tailrace.schemas.alteration import Alteration
+    from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.sink.shape import Layout
+
+After = Callable[[Ledger], Ledger]
+"""From the ledger of the newest version to that of the commit which follows it."""
+
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """How a sink commits to its tables."""
+
+    topic_id: Callable[[str], str]
+    """Kafka's id of a topic, '' if not known."""
+    is_conflict: Callable[[BaseException], bool]
+    """Whether an error says that somebody else has changed the same files meanwhile."""
+    writer: str
+    """Tells the commits of this process from those of others."""
+
+
+@dataclass(slots=True)
+class OpenTable(Generic[Table]):
+    """For one thread at a time."""
+
+    table: Table
+    topic: str
+    layout: Layout
+    committer: Committer
+    is_read: bool = False
+    """Whether ``ledger`` is known: the table exists, and was read, or was created by this process."""
+    ledger: Ledger | None = None
+    """None also if the history of the table does not tell what it has applied."""
+    evolved: Evolved = field(default_factory=Evolved)
+    prepared_for: tuple[TableSchema, tuple[Alteration, ...]] | None = None
+    is_empty: bool = False
+    """Whether this process has created the table and not written it yet."""
+    fits_driver: bool = False
+    """Whether the driver would probably write the next batch."""
+
+    @property
+    def known(self) -> Ledger:
+        """What is known to be applied; nothing if that is not known."""
+        return self.ledger or Ledger(self.topic)
+
+    def begin(self) -> None:
+        """Note that the table has no rows of the topic."""
+        self.is_read, self.ledger = True, Ledger(self.topic)
+
+    def advance(self, after: After, commit: Callable[[Ledger], None]) -> None:
+        """Make the commit with the ledger ``after(the one of the newest version)``.
+
+        Raises SinkError if another process has made one since this one read or wrote the ledger: its batch is not the
+        one that follows. Of a shared table, the commits of other topics are none of another process, and their ledgers
+        go on as they are in the newest version.
+        """
+
+        def attempt() -> bool:
+            ledger = after(self.followed(self.table.newest_ledger(self.topic)))
+            commit(ledger)
+            stored = self.table.newest_ledger(self.topic) or Ledger(self.topic)
+            if not stored.is_same(ledger):
+                # It was left out, because another commit was made before.
+                stored.require_known(self.ledger, self.table.name)
+                return False
+            self.ledger = ledger
+            return True
+
+        for _ in range(_ATTEMPTS):
+            if retried(attempt, self.table.name, self.committer.is_conflict):
+                return
+        raise changed_meanwhile(self.table.name, attempts=_ATTEMPTS)
+
+    def followed(self, newest: Ledger | None) -> Ledger:
+        """Return the ledger of the newest version, for the commit that follows it. Raises SinkError as ``advance``."""
+        found, topic_id = newest or Ledger(self.topic), self.committer.topic_id(self.topic)
+        if found.is_of_another_topic(topic_id):
+            found = Ledger(self.topic, others=found.others)  # none of its rows is left: the sink has looked
+        found.require_known(self.ledger, self.table.name)
+        if self.table.shard is not None:
+            found = replace(found, others=found.others or {})
+        return replace(found, id=topic_id or found.id, writer=self.committer.writer)
