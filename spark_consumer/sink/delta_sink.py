@@ -147,8 +147,8 @@ class DeltaSink(TableSink[DeltaTable]):
             or not table.is_at_path
             or table.shard is not None
             or layout.takes_changelog
-            or self._is_truncated_by(table, batch)
-            or InitialLoad.from_properties(table.properties) is not None
+            or _is_truncated_by(table, batch)
+            or InitialLoad.of(table.state) is not None
             or overlaps(opened.known.merge, found)
         ):
             return None
@@ -176,10 +176,12 @@ class DeltaSink(TableSink[DeltaTable]):
 
         return retried(commit, opened.table.name, is_conflict)
 
-    def _is_truncated_by(self, table: DeltaTable, batch: DriverBatch) -> bool:
-        """Return whether a truncation is new to the table, or removes changes of the batch."""
-        done, truncated = self._truncations(table, batch)
-        return truncated != done or (truncated is not None and batch.earliest < truncated)
+
+def _is_truncated_by(table: DeltaTable, batch: DriverBatch) -> bool:
+    """Return whether a truncation is new to the table, or removes changes of the batch."""
+    stored = table.state.last_truncation
+    truncated = later(stored, batch.truncated)
+    return truncated != stored or (truncated is not None and batch.earliest < truncated)
 
 
 SINK = SinkPlugin(

@@ -316,7 +316,7 @@ class DeltaTable(TargetTable):
         check_names(schema, layout.names)
         require_key(schema)
         columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]
-        all_properties = {**DEFAULTS, **self.as_stored(properties), **layout.properties({})}
+        all_properties = {**DEFAULTS, **self.as_stored(properties)}
         if any(needs_mapping(column.name) for column in columns):
             all_properties.setdefault(_MAPPING_MODE, "name")
         types = {column.name: column.dataType for column in columns}

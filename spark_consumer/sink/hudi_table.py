@@ -32,7 +32,6 @@ from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, check
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.table_names import Location, quote
-from tailrace.spark_consumer.sink.table_properties import COMMIT_OF_ALTERATION, TOPIC
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, RowChanges, TargetTable
 from tailrace.spark_consumer.source.json_decoder import row_type
@@ -199,7 +198,7 @@ class HudiTable(TargetTable):
         super().check_schema(schema)
         check_names(schema)
         check_key(schema, {field.name: field.dataType for field in row_type(schema).fields})
-        if self.exists and TOPIC not in self.properties:
+        if self.exists and not self.state.topic:
             self._check_kind(schema)
 
     def _check_kind(self, schema: TableSchema) -> None:
@@ -230,8 +229,7 @@ class HudiTable(TargetTable):
             # Hudi cannot go on with some of what a killed process leaves.
             delete(self._spark, f"{self._path}/{_META_FOLDER}")
         self._write(self._no_rows(columns), "upsert", {}, new=schema.key)
-        own = {name: value for name, value in properties.items() if name not in self._options}
-        self.set({**own, **layout.properties(own)})
+        self.set({name: value for name, value in properties.items() if name not in self._options})
         self._columns = None
 
     def append(self, rows: DataFrame, metadata: str) -> None:

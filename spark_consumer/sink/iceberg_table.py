@@ -21,8 +21,8 @@ from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.state import PROPERTIES
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.table_properties import COMMIT_OF_ALTERATION
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, column_list
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
@@ -45,6 +45,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
 }
 LEDGER: Final = "tailrace.ledger"
 """Summary of a snapshot: the ledger."""
+_SNAPSHOT_OF_ALTERATION: Final = "tailrace.alteration.snapshot"
+"""Table property: the snapshot that had all that the last alteration says is done."""
 _REPLACED: Final = "tailrace.replaced"
 """Summary of a snapshot: which replacement of all rows it was."""
 
@@ -107,7 +109,8 @@ class IcebergTable(TargetTable):
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
-        super().set(self.marked(properties, lambda: _shown(self.load().currentSnapshot())))
+        newest = self.load().currentSnapshot() if PROPERTIES["last_alteration"] in properties else None
+        super().set({**properties, **({} if newest is None else {_SNAPSHOT_OF_ALTERATION: str(newest.snapshotId())})})
 
     @property
     def columns(self) -> tp.StructType:
@@ -220,7 +223,7 @@ class IcebergTable(TargetTable):
         self._create_schema()
         self._spark.sql(
             f"CREATE TABLE {self.sql_name} ({', '.join(listed)}) USING ICEBERG "
-            f"TBLPROPERTIES ({assignments({**DEFAULTS, **self.as_stored(properties), **layout.properties({})})})"
+            f"TBLPROPERTIES ({assignments({**DEFAULTS, **self.as_stored(properties)})})"
         )
         self._properties = self._columns = None
         types = {field.name: field.dataType for field in fields}

@@ -16,7 +16,6 @@ from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.java_errors import JavaError, java_errors
 from tailrace.spark_consumer.sink.iceberg_table import LEDGER, IcebergTable
-from tailrace.spark_consumer.sink.table_properties import KEY
 from tailrace.spark_consumer.sink.table_upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def _with_order(library: Any, rewrite: Any, loaded: Any, table: IcebergTable) ->
     """Let the new files be sorted: as the table wants it, or by key."""
     if not loaded.sortOrder().isUnsorted():
         return rewrite.sort()
-    key = json.loads(table.properties.get(KEY, "[]"))
+    key = json.loads(table.state.key or "[]")
     types = {field.name.lower(): field.dataType for field in table.columns}
     if not key or any(isinstance(types[name.lower()], _WITHOUT_ORDER) for name in key):
         return rewrite.binPack()

@@ -32,7 +32,7 @@ restored the batches have other bounds; the ledger then excludes the rows that a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -41,18 +41,12 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
-from tailrace.spark_consumer.source.runs import SnapshotRun
+from tailrace.spark_consumer.sink.state import TargetState
 from tailrace.spark_consumer.source.sequence import sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-
-RUN: Final = "tailrace.initialLoad.run"
-START: Final = "tailrace.initialLoad.start"
-EARLY_KEYS: Final = "tailrace.initialLoad.earlyKeys"
-PROPERTIES: Final = (RUN, START, EARLY_KEYS)
-"""Table properties of an open initial load."""
 
 MAX_EARLY_KEYS: Final = 1000
 _CHANGES: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value)
@@ -69,20 +63,17 @@ class InitialLoad:
     early_keys: frozenset[int] = frozenset()
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> InitialLoad | None:
+    def of(cls, state: TargetState) -> InitialLoad | None:
         """Return the open initial load of a table, or None if it is closed."""
-        if RUN not in properties:
+        if not state.load_run:
             return None
-        start = Sequence.from_text(properties[START])
-        hashes = properties.get(EARLY_KEYS, "")
-        return cls(properties[RUN], start, frozenset(int(number) for number in hashes.split(",") if number))
+        hashes = (int(number) for number in state.early_keys.split(",") if number)
+        return cls(state.load_run, Sequence.from_text(state.load_start), frozenset(hashes))
 
-    @staticmethod
-    def properties(run: SnapshotRun | None) -> dict[str, str]:
-        """Return the properties of a table that is about to be created."""
-        if run is None:
-            return {}
-        return {RUN: run.id, START: run.start.text}
+    def noted(self, state: TargetState) -> TargetState:
+        """Return the state of a table with this initial load."""
+        hashes = ",".join(str(number) for number in sorted(self.early_keys))
+        return replace(state, load_run=self.run, load_start=self.start.text, early_keys=hashes)
 
     def closes_for(self, stats: Iterable[SplitStats], own_splits: Collection[str]) -> bool:
         """Return whether a batch has rows of another run; ``own_splits`` are the splits of this run in the batch."""
@@ -96,11 +87,6 @@ class InitialLoad:
         found = decoded.where(early).select(key_hash().alias("hash")).distinct().limit(MAX_EARLY_KEYS + 1).collect()
         early_keys = self.early_keys | {row["hash"] for row in found}
         return None if len(early_keys) > MAX_EARLY_KEYS else replace(self, early_keys=frozenset(early_keys))
-
-    @property
-    def early_keys_property(self) -> dict[str, str]:
-        """The table property with the early keys."""
-        return {EARLY_KEYS: ",".join(str(number) for number in sorted(self.early_keys))}
 
     @staticmethod
     def _other_run(stat: SplitStats, own_splits: Collection[str]) -> bool:

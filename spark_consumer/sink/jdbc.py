@@ -35,11 +35,11 @@ from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.history import entry_columns
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
-from tailrace.spark_consumer.sink.jdbc_evolution import entry_behind, evolve
-from tailrace.spark_consumer.sink.jdbc_layout import add_columns, entry_of_new, entry_of_shape, truncate
+from tailrace.spark_consumer.sink.jdbc_evolution import evolve
+from tailrace.spark_consumer.sink.jdbc_layout import add_columns, truncate
 from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, check_url, connection_properties
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
-from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, Entry, JdbcTable
+from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, JdbcTable
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
 from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, staged
 from tailrace.spark_consumer.sink.jdbc_versions import StoredVersions
@@ -47,7 +47,9 @@ from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.shared_target import REMOVE_SHARD, SEVERAL
+from tailrace.spark_consumer.sink.state import Stored, TargetState
 from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_column, upsert_row
+from tailrace.spark_consumer.sink.table_evolution import caught_up
 from tailrace.spark_consumer.sink.target_table import key_text, require_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
@@ -65,8 +67,8 @@ log = structlog.get_logger(__name__)
 class _Step:
     """One transaction: from one row of the ledger to the next."""
 
-    before: Entry
-    after: Entry
+    before: Stored
+    after: Stored
     truncated: Sequence | None = None
     """Set if the table has to be truncated."""
     truncated_ms: int | None = None
@@ -110,8 +112,8 @@ class JdbcSink:
         target, topic_id = self._open(schema), self._context.topic_id(schema.topic)
         table, entry = target.table, target.table.entry
         if entry is None:
-            return {}
-        if entry.topic != schema.topic:
+            return {} if table.stored is None else None  # somebody's table, which is taken over
+        if entry.state.topic != schema.topic:
             return None
         if not entry.ledger.is_of_another_topic(topic_id):
             return entry.ledger.applied
@@ -167,11 +169,11 @@ class JdbcSink:
         target.form = form = self._form(schema)
         with self._connections.session() as session:
             if table.owner is not None:
-                self._check_owner(table, table.owner, schema)
+                self._check_owner(table, table.owner.state, schema)
             if table.entry is None:
                 self._begin(table, session, form, alterations)
             assert table.entry is not None
-            self._check_owner(table, table.owner or table.entry, schema)
+            self._check_owner(table, (table.owner or table.entry).state, schema)
             table.claim_shard(session)
             add_columns(table, session, form)
             policy = self._policy if table.shard is None else table.shard.policy(self._policy)
@@ -200,15 +202,16 @@ class JdbcSink:
         schema = form.schema
         with self._lock:
             table.create_ledger(session)
-        entry = entry_behind(Entry(schema.topic, key_columns=key_text(schema)), schema, alterations)
+        state = caught_up(TargetState(schema.topic, key=key_text(schema)), schema, alterations)
         if table.stored is None:
-            table.create(session, form, entry_of_new(entry, form))
+            state = state.with_layout(form.layout.shape, form.added_names)
+            table.create(session, form, Stored(state, Ledger(schema.topic)))
             log.info("table created", table=table.sql_name)
             return
         if table.owner is None:
             take_over(table, session, form)
         with session.transaction():
-            table.begin(session, entry_of_shape(entry, form))
+            table.begin(session, Stored(state.with_layout(form.layout.shape, ()), Ledger(schema.topic)))
         table.read(session)
 
     def _open(self, schema: TableSchema) -> JdbcTarget:
@@ -238,7 +241,7 @@ class JdbcSink:
                 self._targets[schema.topic] = JdbcTarget(table, self._form(schema))
         return self._targets[schema.topic]
 
-    def _check_owner(self, table: JdbcTable, owner: Entry, schema: TableSchema) -> None:
+    def _check_owner(self, table: JdbcTable, owner: TargetState, schema: TableSchema) -> None:
         if owner.topic != (schema.topic if table.shard is None else SEVERAL):
             raise SinkError(
                 f"the table {table.sql_name} belongs to another topic",
@@ -247,11 +250,11 @@ class JdbcSink:
                 table_topic=owner.topic,
                 batch_topic=schema.topic,
             )
-        if owner.key_columns != key_text(schema):
+        if owner.key != key_text(schema):
             raise SinkError(
                 f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
                 hint=reload_remedy(schema.topic, "drop or rename the target table"),
-                stored=owner.key_columns,
+                stored=owner.key,
                 now=key_text(schema),
             )
 
@@ -259,13 +262,14 @@ class JdbcSink:
         target = self._targets[batch.schema.topic]
         entry = target.table.entry
         assert entry is not None
-        stored = Sequence.from_text(entry.truncated) if entry.truncated else None
+        stored = entry.state.last_truncation
         truncated = later(stored, batch.truncated)
-        step = _Step(entry, replace(entry, truncated="" if truncated is None else truncated.text))
+        state = replace(entry.state, truncated="" if truncated is None else truncated.text)
+        step = _Step(entry, replace(entry, state=state))
         if truncated != stored:
             step = replace(step, truncated=truncated)
         topic_id = self._context.topic_id(batch.schema.topic)
-        ledger = replace(entry.ledger, id=topic_id or entry.topic_id)
+        ledger = replace(entry.ledger, id=topic_id or entry.ledger.id)
         is_new = batch.range is not None and not is_applied(ledger.merge, batch.range)
         if not is_new and step.truncated is None:
             return
@@ -274,7 +278,7 @@ class JdbcSink:
                 self._apply(session, target, step)
                 return
             assert batch.range is not None
-            after = step.after.after(ledger.appended(batch.range).merged(batch.range))
+            after = replace(step.after, ledger=ledger.appended(batch.range).merged(batch.range))
             if not batch.stats:
                 self._apply(session, target, replace(step, after=after))
                 return
@@ -299,8 +303,10 @@ class JdbcSink:
         target = self._targets[schema.topic]
         entry, layout = target.table.entry, target.form.layout
         assert entry is not None
-        ledger = replace(entry.ledger, id=self._context.topic_id(schema.topic) or entry.topic_id)
-        step = _Step(entry, entry.after(ledger.written(query, batch.write)))
+        ledger = replace(entry.ledger, id=self._context.topic_id(schema.topic) or entry.ledger.id)
+        # The rule of the merge finds rows that are repeated, so their row has no place for a changelog.
+        ledger = replace(ledger.written(self._context.query_id, batch.write), changelog=None)
+        step = _Step(entry, replace(entry, ledger=ledger))
         row = changelog_row(target.converted(fn.col("row").getField(each.name) for each in schema.columns), layout)
         small, stages = batch.write.offsets <= SMALL_OFFSETS, []
         with self._connections.session() as session:
@@ -378,7 +384,7 @@ class JdbcSink:
             for statement in self._dialect.merge(step.merge):
                 session.execute(statement)
 
-    def _note(self, session: Session, table: JdbcTable, entry: Entry) -> None:
+    def _note(self, session: Session, table: JdbcTable, entry: Stored) -> None:
         table.write_entry(session, entry)
 
     def _unstage(self, session: Session, stage: str) -> None:

@@ -17,12 +17,11 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt, is_made
 from tailrace.spark_consumer.evolution.marks import pending, position_text
-from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
+from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown
 from tailrace.spark_consumer.evolution.plan import (
     Fill,
     Plan,
@@ -34,7 +33,7 @@ from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.evolution.stored_text import SourceNames
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, as_text
 from tailrace.spark_consumer.sink.jdbc_dialect import Role
-from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable, require_table
+from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value
 from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
@@ -60,10 +59,11 @@ def evolve(
     """
     assert table.entry is not None
     stored, wanted = stored_kinds(table, form.source), {each.name: each.kind for each in form.source}
-    names, mark = SourceNames.from_json(table.entry.source_columns), table.entry.made
-    since = pending(alterations, table.entry.last_alteration)
-    if table.entry.altering:
-        attempt = Attempt.from_json(table.entry.altering)
+    state = table.entry.state
+    names, mark = SourceNames.from_json(state.names), state.made
+    since = pending(alterations, state.last_alteration)
+    if state.altering:
+        attempt = Attempt.from_json(state.altering)
         made_for = attempt.alterations(since)
         if made_for:
             plan, left = attempt.plan(names, made_for, stored, can_widen=can_widen, mark=mark)
@@ -79,7 +79,7 @@ def evolve(
 def stored_kinds(table: JdbcTable, columns: Sequence[TargetColumn]) -> dict[str, tp.DataType]:
     """Return the Spark types of the columns that the source gives; ``void`` for one that no Spark type describes."""
     wanted = {each.name.lower(): each for each in columns}
-    others = {SEQUENCE_COLUMN, *(name.lower() for name in (table.entry.added if table.entry else ()))}
+    others = {SEQUENCE_COLUMN, *(name.lower() for name in (table.entry.state.added if table.entry else ()))}
     found: dict[str, tp.DataType] = {}
     for column in require_table(table).columns:
         if column.name.lower() in others:
@@ -94,13 +94,6 @@ def stored_kinds(table: JdbcTable, columns: Sequence[TargetColumn]) -> dict[str,
 def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
     """Return whether a statement can change a type: it must convert values as ``common_type`` supposes."""
     return not isinstance(stored, tp.NullType) and not isinstance(wider, tp.NullType)
-
-
-def entry_behind(entry: Entry, schema: TableSchema, alterations: Sequence[Alteration]) -> Entry:
-    """Return the ledger row of a table that is new behind these alterations; it has no rows that they changed."""
-    warn_of_records_before(schema, alterations)
-    names = SourceNames(tuple(column.name for column in schema.columns)).to_json()
-    return replace(entry, source_columns=names, last_alteration=position_text(alterations))
 
 
 class _Evolution:
@@ -159,9 +152,10 @@ class _Evolution:
         """
         plan, table = self._plan, self._table
         assert table.entry is not None
-        done = position_text(self._alterations) or table.entry.last_alteration
-        entry = replace(table.entry, source_columns=plan.names.to_json(), last_alteration=done, altering="")
-        if not plan.changes_target and entry == table.entry:
+        before = table.entry
+        done = position_text(self._alterations) or before.state.last_alteration
+        after = replace(before.state, names=plan.names.to_json(), last_alteration=done, altering="")
+        if not plan.changes_target and after == before.state:
             return
         changes, fills = self._changes()[first:], self._fills()
         if plan.changes_target:
@@ -174,12 +168,13 @@ class _Evolution:
                     continue
                 table.lock(session)  # again: a database without transactions for DDL commits with the statement
                 if attempt is not None and attempt.step < number < len(plan.steps):
-                    table.write_entry(session, replace(table.entry, altering=attempt.to_json(number)))
+                    begun = replace(before.state, altering=attempt.to_json(number))
+                    table.write_entry(session, replace(before, state=begun))
                 session.execute(statement)
             table.lock(session)
             for statement, parameters in fills:
                 session.execute(statement, *parameters)
-            table.write_entry(session, entry)
+            table.write_entry(session, replace(before, state=after))
         if plan.changes_target:
             log.info("columns changed", table=self._name, changes=changes, filled=sorted(plan.fills))
         table.read(session)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
-from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable, require_table
+from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table
 from tailrace.spark_consumer.sink.shape import IS_DELETED, KIND, PART, RECORD, TIME
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.kafka import load_remedy
@@ -28,16 +27,6 @@ _RANK: Final = "tailrace_rank"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 log = structlog.get_logger(__name__)
-
-
-def entry_of_new(entry: Entry, form: TargetForm) -> Entry:
-    """Return the row of the ledger for a table that has all columns of the layout."""
-    return replace(entry_of_shape(entry, form), added_columns=json.dumps(form.added_names) if form.added else "")
-
-
-def entry_of_shape(entry: Entry, form: TargetForm) -> Entry:
-    """Return the row of the ledger for a table with the shape of the layout."""
-    return entry if form.layout.shape == "scd1" else replace(entry, shape=form.layout.shape)
 
 
 def add_columns(table: JdbcTable, session: Session, form: TargetForm) -> None:
@@ -59,8 +48,8 @@ def add_columns(table: JdbcTable, session: Session, form: TargetForm) -> None:
                 stored=found.declared,
                 wanted=table.dialect.column_type(column.kind, column.role, form.keys),
             )
-    names = [*form.added_names, *(name for name in entry.added if name not in form.added_names)]
-    if names == entry.added:
+    state = entry.state.with_layout(form.layout.shape, form.added_names)
+    if state == entry.state:
         return
     quote = table.dialect.quote
     missing = [column for column in form.added if stored.column(column.name) is None]
@@ -69,10 +58,10 @@ def add_columns(table: JdbcTable, session: Session, form: TargetForm) -> None:
         for column in missing:
             definition = table.definition(column, form.keys)
             session.execute(f"ALTER TABLE {table.sql_name} ADD COLUMN {quote(column.name)} {definition}")
-        if IS_DELETED in form.added_names and IS_DELETED not in entry.added:
+        if IS_DELETED in form.added_names and IS_DELETED not in entry.state.added:
             deleted = quote(IS_DELETED)
             session.execute(f"UPDATE {table.sql_name} SET {deleted} = FALSE WHERE {deleted} IS NULL")
-        table.write_entry(session, replace(entry, added_columns=json.dumps(names)))
+        table.write_entry(session, replace(entry, state=state))
     table.read(session)
 
 
@@ -123,7 +112,7 @@ def _add_deletes(table: JdbcTable, session: Session, form: TargetForm, bound: st
 
 def _require_same_shape(table: JdbcTable, form: TargetForm) -> None:
     assert table.entry is not None
-    stored = table.entry.shape or "scd1"
+    stored = table.entry.state.shape or "scd1"
     if stored != form.layout.shape:
         raise SinkError(
             f"the table {table.sql_name} has the shape {stored}, and the configuration asks for {form.layout.shape}",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,7 @@ from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, StoredTable
 from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger, changed_meanwhile, changelog_from_json
 from tailrace.spark_consumer.sink.shared_target import SEVERAL, Shard
+from tailrace.spark_consumer.sink.state import Stored, TargetState
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
@@ -39,68 +40,41 @@ DELETED: Final = "deleted"
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The row of a table in the ledger; the columns have the names of the fields, all of them texts."""
+_STATE: Final = {
+    "key_columns": "key",
+    "source_columns": "names",
+    "last_alteration": "last_alteration",
+    "truncated": "truncated",
+    "shape": "shape",
+    "added_columns": "added_columns",
+    "shard": "shard",
+    "made": "made",
+    "altering": "altering",
+}
+"""Columns of the ledger with the fields of TargetState that they have."""
+_COLUMNS: Final = ("topic", "topic_id", "offsets", *_STATE, "settled", "format")
+"""The columns of the ledger besides the name of the target; all of them are texts."""
+_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering", "settled", "format")
+"""Those that a ledger of an earlier release lacks."""
 
-    topic: str
-    topic_id: str = ""
-    """Kafka's id of the topic; empty if it was not known."""
-    offsets: str = "{}"
-    """Partition to the offset before which records are applied, as JSON."""
-    key_columns: str = ""
-    """As JSON."""
-    source_columns: str = ""
-    """The columns of the source and what became of them (SourceNames); empty: those of the table."""
-    last_alteration: str = ""
-    """The position of the last ALTER TABLE that the table is done with."""
-    truncated: str = ""
-    """The sequence of the last truncate event; records with a smaller sequence stay out."""
-    shape: str = ""
-    """The shape of the table; empty: scd1."""
-    added_columns: str = ""
-    """The columns that are not columns of the source, as a JSON array; also those of earlier settings."""
-    shard: str = ""
-    """The values of the shard of a shared table (Shard.text)."""
-    made: str = ""
-    """That somebody has made the steps for some ALTER TABLE (Mark)."""
-    altering: str = ""
-    """What a plan of steps was made from that is not carried out yet (Attempt)."""
-    settled: str = ""
-    """As ``offsets``: before them, no record of a changelog was held; empty: the same offsets."""
-    changelog: str = ""
-    """The last write to a table that takes a changelog (ledger.py), as JSON."""
-    format: str = ""
-    """The version of the row (ledger.py); empty: the first."""
 
-    @property
-    def ledger(self) -> Ledger:
-        """What the table has applied."""
-        offsets = _offsets(self.offsets), _offsets(self.settled or self.offsets)
-        return Ledger(self.topic, *offsets, self.topic_id, changelog_from_json(json.loads(self.changelog or "null")))
+def row_of(stored: Stored) -> dict[str, str]:
+    """Return the row of a target in the ledger."""
+    state, ledger = stored.state, stored.ledger
+    settled = "" if ledger.merge == ledger.append else json.dumps(ledger.merge)
+    offsets = {"topic": state.topic, "topic_id": ledger.id, "offsets": json.dumps(ledger.append), "settled": settled}
+    return {"format": "", **offsets, **{column: getattr(state, name) for column, name in _STATE.items()}}
 
-    @property
-    def added(self) -> list[str]:
-        """The columns that are not columns of the source."""
-        found: list[str] = json.loads(self.added_columns or "[]")
-        return found
 
-    def after(self, ledger: Ledger) -> Entry:
-        """Return the row after the table has applied more."""
-        settled = "" if ledger.merge == ledger.append else json.dumps(ledger.merge)
-        changelog = "" if ledger.changelog is None else json.dumps(asdict(ledger.changelog))
-        return replace(
-            self, offsets=json.dumps(ledger.append), settled=settled, topic_id=ledger.id, changelog=changelog
-        )
+def stored_in(row: Mapping[str, str]) -> Stored:
+    """Return what a row of the ledger has; empty ``settled``: the same as ``offsets``."""
+    state = TargetState(row["topic"], **{name: row[column] for column, name in _STATE.items()})
+    offsets, settled = _offsets(row["offsets"]), _offsets(row["settled"] or row["offsets"])
+    return Stored(state, Ledger(row["topic"], offsets, settled, row["topic_id"]))
 
 
 def _offsets(text: str) -> AppliedOffsets:
     return {int(number): offset for number, offset in json.loads(text).items()}
-
-
-_FIELDS: Final = tuple(each.name for each in fields(Entry))
-_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering", "settled", "changelog", "format")
-"""Columns that a ledger of an earlier release lacks."""
 
 
 @dataclass(slots=True)
@@ -112,11 +86,11 @@ class JdbcTable:
     name: str
     stored: StoredTable | None = None
     """What the database has; None if the table does not exist."""
-    entry: Entry | None = None
+    entry: Stored | None = None
     """None if Tailrace has not written to the table; of a shared table that of the shard."""
     shard: Shard | None = None
     """The shard that uses the table; None if the table has one topic."""
-    owner: Entry | None = None
+    owner: Stored | None = None
     """The row of a shared table itself."""
 
     @property
@@ -142,7 +116,7 @@ class JdbcTable:
             return
         if self.shard is not None:
             self.owner = self._read_row(session, self.name)
-            if self.owner is not None and self.owner.topic == self.shard.topic:
+            if self.owner is not None and self.owner.state.topic == self.shard.topic:
                 self.shard = self.owner = None  # it was written to before tables could share it
         self.entry = self._read_row(session, self.row_name)
 
@@ -155,8 +129,8 @@ class JdbcTable:
     def _row_start(self) -> str:
         return f"{self.name}{_FROM}"
 
-    def _read_row(self, session: Session, name: str, *, lock: bool = False) -> Entry | None:
-        listed = ", ".join(map(self.dialect.quote, _FIELDS))
+    def _read_row(self, session: Session, name: str, *, lock: bool = False) -> Stored | None:
+        listed = ", ".join(map(self.dialect.quote, _COLUMNS))
         found = session.query(
             f"SELECT {listed} FROM {self.ledger_name} WHERE {self.dialect.quote('target')} = ?"
             + (" FOR UPDATE" if lock else ""),
@@ -164,38 +138,39 @@ class JdbcTable:
         )
         if not found:
             return None
-        entry = Entry(*(text or "" for text in found[0]))
-        require_known_format(f"the ledger of {self.sql_name}", {"format": int(entry.format or 1)}, FORMAT)
-        return entry
+        row = {name: text or "" for name, text in zip(_COLUMNS, found[0], strict=True)}
+        require_known_format(f"the ledger of {self.sql_name}", {"format": int(row["format"] or 1)}, FORMAT)
+        return stored_in(row)
 
     def lock(self, session: Session) -> None:
         """Lock the row of the ledger until the transaction ends. Raises SinkError if it is not as it is known."""
         self._lock_row(session, self.row_name, self.entry)
 
-    def write_entry(self, session: Session, entry: Entry) -> None:
+    def write_entry(self, session: Session, entry: Stored) -> None:
         """Write the row of the ledger, in the transaction of the caller. Raises SinkError as ``lock``."""
         self._write_row(session, self.row_name, self.entry, entry)
         self.entry = entry
 
-    def begin(self, session: Session, entry: Entry) -> None:
+    def begin(self, session: Session, entry: Stored) -> None:
         """Write the first row of the ledger, in the transaction of the caller; that of a shared table too."""
         if self.shard is not None and self.owner is None:
-            self._write_row(session, self.name, None, Entry(SEVERAL, key_columns=entry.key_columns))
+            owner = Stored(TargetState(SEVERAL, key=entry.state.key), Ledger(SEVERAL))
+            self._write_row(session, self.name, None, owner)
         self._write_own(session, entry)
 
     def claim_shard(self, session: Session) -> None:
         """Store the values of the shard. Raises SinkError if another topic has them."""
-        if self.shard is not None and self.entry is not None and self.entry.shard != self.shard.text:
+        if self.shard is not None and self.entry is not None and self.entry.state.shard != self.shard.text:
             with session.transaction():
                 self._write_own(session, self.entry)
             self.read(session)
 
-    def _write_own(self, session: Session, entry: Entry) -> None:
+    def _write_own(self, session: Session, entry: Stored) -> None:
         """Write the row of the ledger; of a shared table with the values of the shard, if no other topic has them."""
         if self.shard is not None:
             self._read_row(session, self.name, lock=True)  # no other query stores its values meanwhile
             self.shard.require_own(self._owners(session), self.sql_name)
-            entry = replace(entry, shard=self.shard.text)
+            entry = replace(entry, state=replace(entry.state, shard=self.shard.text))
         self.write_entry(session, entry)
 
     def _owners(self, session: Session) -> dict[str, str]:
@@ -219,21 +194,22 @@ class JdbcTable:
             session.execute(f"DELETE FROM {self.ledger_name} WHERE {self.dialect.quote('target')} = ?", self.row_name)
         self.read(session)
 
-    def _lock_row(self, session: Session, name: str, known: Entry | None) -> None:
+    def _lock_row(self, session: Session, name: str, known: Stored | None) -> None:
         found = self._read_row(session, name, lock=True)
         if found != known:
-            offsets = [None if each is None else each.offsets for each in (known, found)]
+            offsets = [None if each is None else each.ledger.append for each in (known, found)]
             raise changed_meanwhile(self.sql_name, expected=offsets[0], found=offsets[1])
 
-    def _write_row(self, session: Session, name: str, known: Entry | None, entry: Entry) -> None:
+    def _write_row(self, session: Session, name: str, known: Stored | None, entry: Stored) -> None:
         self._lock_row(session, name, known)
-        quote, values = self.dialect.quote, [str(value) for value in astuple(entry)]
-        sets = ", ".join(f"{quote(name)} = ?" for name in _FIELDS)
+        quote, row = self.dialect.quote, row_of(entry)
+        values = [row[column] for column in _COLUMNS]
+        sets = ", ".join(f"{quote(column)} = ?" for column in _COLUMNS)
         target = quote("target")
         if known is not None:
             session.execute(f"UPDATE {self.ledger_name} SET {sets} WHERE {target} = ?", *values, name)
             return
-        listed, marks = ", ".join(map(quote, _FIELDS)), ", ".join("?" for _ in _FIELDS)
+        listed, marks = ", ".join(map(quote, _COLUMNS)), ", ".join("?" for _ in _COLUMNS)
         session.execute(f"INSERT INTO {self.ledger_name} ({target}, {listed}) VALUES (?, {marks})", name, *values)
 
     def create_ledger(self, session: Session) -> None:
@@ -247,7 +223,7 @@ class JdbcTable:
         else:
             quote, text = self.dialect.quote, self.dialect.column_type(tp.StringType(), Role.VALUE)
             key = self.dialect.column_type(tp.StringType(), Role.KEY)
-            columns = "".join(f", {quote(name)} {text} NOT NULL" for name in _FIELDS)
+            columns = "".join(f", {quote(name)} {text} NOT NULL" for name in _COLUMNS)
             session.execute(f"CREATE TABLE {self.ledger_name} ({quote('target')} {key} NOT NULL PRIMARY KEY{columns})")
 
     def _complete(self, session: Session, ledger: StoredTable) -> None:
@@ -257,7 +233,7 @@ class JdbcTable:
             if ledger.column(name) is None:
                 session.execute(f"ALTER TABLE {self.ledger_name} ADD COLUMN {self.dialect.quote(name)} {text} NULL")
 
-    def create(self, session: Session, form: TargetForm, entry: Entry) -> None:
+    def create(self, session: Session, form: TargetForm, entry: Stored) -> None:
         """Create the table. Rows of the ledger that are left of a former one are removed first."""
         check_names(form.schema, form.added_names)
         columns = [*form.source, *form.added]

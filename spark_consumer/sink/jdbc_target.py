@@ -114,7 +114,7 @@ class JdbcTarget:
         """Return the columns that the source, or the layout, had earlier."""
         assert self.table.entry is not None
         now = {name.lower() for name in self.form.added_names}
-        former = {name.lower() for name in self.table.entry.added} - now
+        former = {name.lower() for name in self.table.entry.state.added} - now
         names = (each.name for each in require_table(self.table).columns)
         return [name for name in names if name.lower() in self.evolved.kept | former]
 

@@ -5,7 +5,6 @@ A shape is chosen by regular expressions of ``db.table``. It decides which image
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
     from tailrace.runtime.config.draft import Draft
 
 Shape = Literal["scd1", "soft-delete", "history", "scd2"]
-SHAPE: Final = "tailrace.shape"
-"""Table property: the shape of the table; without it scd1."""
-ADDED: Final = "tailrace.addedColumns"
-"""Table property: the columns that are not columns of the source, as a JSON array; also those of earlier settings."""
 IS_DELETED: Final = "__deleted"
 """Column of a table with soft deletes: whether the source has deleted the row. The name is Debezium's."""
 
@@ -112,18 +107,6 @@ class Layout:
     def keeps_deleted(self) -> bool:
         """Whether a deleted row stays, marked as deleted."""
         return self.shape == "soft-delete"
-
-    def properties(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Return the properties of a table with this layout; ``known`` are those that it has."""
-        names = [*self.names, *(name for name in added_columns(known) if name not in self.names)]
-        wanted = {SHAPE: self.shape} if self.shape != known.get(SHAPE, "scd1") else {}
-        return wanted | ({ADDED: json.dumps(names)} if names != added_columns(known) else {})
-
-
-def added_columns(properties: Mapping[str, str]) -> list[str]:
-    """Return the columns of a table that are not columns of the source."""
-    found: list[str] = json.loads(properties.get(ADDED, "[]"))
-    return found
 
 
 @dataclass(frozen=True, slots=True)

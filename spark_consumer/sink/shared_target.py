@@ -26,19 +26,14 @@ from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.sink.initial_load import PROPERTIES
+from tailrace.spark_consumer.sink.state import PROPERTIES
 from tailrace.spark_consumer.sink.table_names import literal, quote
-from tailrace.spark_consumer.sink.table_properties import (
-    ALTERING,
-    LAST_ALTERATION,
-    MADE,
-    NAMES,
-    SHARD,
-    TOPIC,
-    TRUNCATED,
-)
 
-OF_A_SHARD: Final = frozenset({TOPIC, SHARD, TRUNCATED, LAST_ALTERATION, MADE, ALTERING, NAMES, *PROPERTIES})
+_TOPIC: Final = PROPERTIES["topic"]
+_SHARD: Final = PROPERTIES["shard"]
+OF_A_SHARD: Final = frozenset(
+    stored for name, stored in PROPERTIES.items() if name not in {"key", "query", "shape", "added_columns"}
+)
 """Table properties that each shard has."""
 SEVERAL: Final = "several topics"
 """The owner of a shared table; as the owner that a shard sees: it has not written to the table yet."""
@@ -105,7 +100,7 @@ class Shard:
     def stored(self, properties: Mapping[str, str]) -> dict[str, str]:
         """Return properties as they are stored."""
         found = {self._name(name): value for name, value in properties.items()}
-        return found | ({TOPIC: SEVERAL} if TOPIC in properties else {})
+        return found | ({_TOPIC: SEVERAL} if _TOPIC in properties else {})
 
     def names(self, names: Iterable[str]) -> list[str]:
         """Return the names of properties as they are stored."""
@@ -114,15 +109,15 @@ class Shard:
     def seen(self, properties: Mapping[str, str]) -> dict[str, str]:
         """Return stored properties as those of a table of the shard alone."""
         found = {name: value for name, value in properties.items() if name not in OF_A_SHARD}
-        if TOPIC in properties:
-            found[TOPIC] = properties[TOPIC]
+        if _TOPIC in properties:
+            found[_TOPIC] = properties[_TOPIC]
         own = {name: self._name(name) for name in OF_A_SHARD}
         return found | {name: properties[stored] for name, stored in own.items() if stored in properties}
 
     @staticmethod
     def owners(properties: Mapping[str, str]) -> dict[str, str]:
         """Return the shards that properties of a table name, for ``require_own``."""
-        start = f"{SHARD}."
+        start = f"{_SHARD}."
         return {name.removeprefix(start): text for name, text in properties.items() if name.startswith(start)}
 
     @staticmethod

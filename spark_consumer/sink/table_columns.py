@@ -13,7 +13,7 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
 from tailrace.spark_consumer.column_cache import ColumnCache
 from tailrace.spark_consumer.evolution.outcome import Evolved
-from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout, added_columns
+from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.source.conversion import convert_value
 from tailrace.spark_consumer.source.json_decoder import METADATA, row_type
@@ -101,5 +101,5 @@ def own_columns(schema: TableSchema, evolved: Evolved, layout: Layout) -> list[s
 
 def kept_columns(table: TargetTable, evolved: Evolved, layout: Layout) -> list[str]:
     """Return the columns of the table that the source, or the layout, had earlier."""
-    former = {name.lower() for name in added_columns(table.properties)} - {name.lower() for name in layout.names}
+    former = {name.lower() for name in table.state.added} - {name.lower() for name in layout.names}
     return [name for name in table.columns.names if name.lower() in evolved.kept | former]

@@ -9,6 +9,7 @@ which statement the table is done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -31,9 +32,9 @@ from tailrace.spark_consumer.evolution.plan import (
 )
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.evolution.stored_text import SourceNames
-from tailrace.spark_consumer.sink.shape import SHAPE, Layout, added_columns
+from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.state import TargetState
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.table_properties import ALTERING, KEY, LAST_ALTERATION, MADE, NAMES
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, key_text
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
@@ -68,23 +69,23 @@ def evolve(
     _require_same_shape(table, layout)
     check_names(schema, layout.names)
     table.add_columns(layout)
-    others = {SEQUENCE_COLUMN, *(name.lower() for name in added_columns(table.properties))}
+    others = {SEQUENCE_COLUMN, *(name.lower() for name in table.state.added)}
     stored = {each.name: each.dataType for each in table.columns if each.name.lower() not in others}
-    found = table.properties.get(NAMES)
-    names = SourceNames(tuple(stored)) if found is None else SourceNames.from_json(found)
-    since = pending(alterations, table.properties.get(LAST_ALTERATION, ""))
+    state = table.state
+    names = SourceNames.from_json(state.names) if state.names else SourceNames(tuple(stored))
+    since = pending(alterations, state.last_alteration)
     wanted = {each.name: each.dataType for each in row_type(schema).fields}
-    mark = table.properties.get(MADE, "")
-    begun = table.properties.get(ALTERING)
-    if begun:
-        attempt = Attempt.from_json(begun)
+    if state.altering:
+        attempt = Attempt.from_json(state.altering)
         made_for = attempt.alterations(since)
         if made_for:
-            plan, left = attempt.plan(names, made_for, stored, can_widen=table.can_widen, mark=mark, follows_case=False)
+            plan, left = attempt.plan(
+                names, made_for, stored, can_widen=table.can_widen, mark=state.made, follows_case=False
+            )
             _Evolution(table, schema, plan, made_for).apply(attempt, left)
             return evolve(table, schema, alterations, policy, layout)
     plan = make_plan(
-        stored, wanted, names, since, policy=policy, can_widen=table.can_widen, mark=mark, follows_case=False
+        stored, wanted, names, since, policy=policy, can_widen=table.can_widen, mark=state.made, follows_case=False
     )
     evolution = _Evolution(table, schema, plan, since)
     evolution.check(policy)
@@ -92,15 +93,11 @@ def evolve(
     return Evolved.by(plan)
 
 
-def created_behind(schema: TableSchema, alterations: Sequence[Alteration]) -> dict[str, str]:
-    """Return the properties of a table that is created behind these alterations; it has no rows that they changed."""
+def caught_up(state: TargetState, schema: TableSchema, alterations: Sequence[Alteration]) -> TargetState:
+    """Return the state of a target that is new behind these alterations; it has no rows that they changed."""
     warn_of_records_before(schema, alterations)
-    return {LAST_ALTERATION: position_text(alterations)} if alterations else {}
-
-
-def names_of(schema: TableSchema) -> dict[str, str]:
-    """Return the property with the names of the source, for a table that has them all."""
-    return {NAMES: SourceNames(tuple(column.name for column in schema.columns)).to_json()}
+    names = SourceNames(tuple(column.name for column in schema.columns)).to_json()
+    return replace(state, names=names, last_alteration=position_text(alterations))
 
 
 class _Evolution:
@@ -168,21 +165,19 @@ class _Evolution:
             if needed:
                 table.set(needed)
             if attempt is not None and attempt.step < 0 and not plan.steps:
-                table.set({ALTERING: attempt.to_json(0)})
+                table.store(replace(table.state, altering=attempt.to_json(0)))
             for number, step in enumerate(plan.steps[first:], first):
                 if table.shard is not None and is_made(step, table.columns.names):
                     continue  # another shard has made it since
                 if attempt is not None and number > attempt.step:
-                    table.set({ALTERING: attempt.to_json(number)})
+                    table.store(replace(table.state, altering=attempt.to_json(number)))
                 self._carry_out(step)
             for each in plan.widened:
                 table.widen(each.column, each.wider or each.now)
             if plan.fills:
                 self._fill()
             log.info("columns changed", table=self._name, changes=self._changes(), filled=sorted(plan.fills))
-        stored = self._progress()
-        if any(table.properties.get(name, "") != value for name, value in stored.items()):
-            table.set(stored)
+        table.store(self._progress())
 
     def _carry_out(self, step: Step) -> None:
         if step.kind is ChangeKind.DROP:
@@ -192,10 +187,10 @@ class _Evolution:
         else:
             self._table.add([tp.StructField(step.column, self._plan.types[step.column.lower()])])
 
-    def _progress(self) -> dict[str, str]:
-        done = position_text(self._alterations) or self._table.properties.get(LAST_ALTERATION, "")
-        nothing_begun = {ALTERING: ""} if self._table.properties.get(ALTERING) else {}
-        return {NAMES: self._plan.names.to_json()} | ({LAST_ALTERATION: done} if done else {}) | nothing_begun
+    def _progress(self) -> TargetState:
+        state = self._table.state
+        done = position_text(self._alterations) or state.last_alteration
+        return replace(state, names=self._plan.names.to_json(), last_alteration=done, altering="")
 
     def _kinds_of_changes(self) -> ColumnChanges:
         plan = self._plan
@@ -217,11 +212,12 @@ class _Evolution:
         """Return everything that is to be done, also what the format cannot do."""
         needed = self._table.needed_properties(self._kinds_of_changes())
         first = [f"SET TBLPROPERTIES ({assignments(needed)})"] if needed else []
-        last = [self._set({MADE: self._plan.mark})] if self._plan.mark else []
+        last = [self._set(replace(self._table.state, made=self._plan.mark))] if self._plan.mark else []
         return [*first, *self._changes(), *map(_widening, self._plan.unsupported), *last]
 
-    def _set(self, properties: Mapping[str, str]) -> str:
-        return f"SET TBLPROPERTIES ({assignments(self._table.as_stored(properties))})"
+    def _set(self, state: TargetState) -> str:
+        changed, _ = state.since(self._table.state)
+        return f"SET TBLPROPERTIES ({assignments(self._table.as_stored(changed))})"
 
     def _fill(self) -> None:
         """Rewrite the table with the values of existing rows."""
@@ -263,7 +259,7 @@ def _widening(change: TypeChange) -> str:
 
 
 def _require_same_shape(table: TargetTable, layout: Layout) -> None:
-    stored = table.properties.get(SHAPE, "scd1")
+    stored = table.state.shape or "scd1"
     if stored != layout.shape:
         raise SinkError(
             f"the {table.format} table {table.name} has the shape {stored}, and the configuration asks for "
@@ -274,8 +270,8 @@ def _require_same_shape(table: TargetTable, layout: Layout) -> None:
 
 
 def _require_same_key(table: TargetTable, schema: TableSchema) -> None:
-    stored = table.properties.get(KEY)
-    if stored is not None and stored != key_text(schema):
+    stored = table.state.key
+    if stored and stored != key_text(schema):
         raise SinkError(
             f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
             hint=reload_remedy(schema.topic, f"move the {table.format} table away"),

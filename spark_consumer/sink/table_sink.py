@@ -31,16 +31,16 @@ from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.history import history_rows
-from tailrace.spark_consumer.sink.initial_load import PROPERTIES, RUN, InitialLoad, append_or_merge
+from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.merge_statement import SOURCE, merge_versions_statement
 from tailrace.spark_consumer.sink.open_table import After, Committer, OpenTable
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, REMOVE_SHARD, SEVERAL
+from tailrace.spark_consumer.sink.state import TargetState
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
-from tailrace.spark_consumer.sink.table_evolution import created_behind, evolve, names_of
+from tailrace.spark_consumer.sink.table_evolution import caught_up, evolve
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
-from tailrace.spark_consumer.sink.table_properties import KEY, QUERY, SHARD, TOPIC, truncation
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
 from tailrace.spark_consumer.sink.target_table import RowChanges, key_text
@@ -140,7 +140,7 @@ class TableSink(ABC, Generic[Table]):
         """Return what an existing table has applied; None if that is not known."""
         if table.shard is None:
             return table.ledger(topic)
-        found = None if table.properties.get(TOPIC) == SEVERAL else table.ledger(topic)
+        found = None if table.state.topic == SEVERAL else table.ledger(topic)
         if found is not None and (found.append or found.merge):
             return found
         # No commit names the shard. In a copy of a table it can have rows, and what they come from is not known.
@@ -165,17 +165,12 @@ class TableSink(ABC, Generic[Table]):
             self._upkeep.opened(table)
             opened.begin()
             opened.is_empty = True
-        elif table.shard is not None and table.properties.get(TOPIC) == SEVERAL:
-            properties = {
-                **self._owned_by(schema, layout, loads=is_empty),
-                **created_behind(schema, alterations),
-                **names_of(schema),
-            }
-            table.claim_shard({name: value for name, value in properties.items() if name in OF_A_SHARD})
+        elif table.shard is not None and table.state.topic == SEVERAL:
+            table.claim_shard(caught_up(self._owned_by(schema, layout, loads=is_empty), schema, alterations))
             opened.is_empty |= is_empty
             log.info("table shared", table=table.name, topic=schema.topic)
-        owner = table.properties.get(TOPIC)
-        if owner is None:
+        owner = table.state.topic
+        if not owner:
             take_over(table, schema, alterations, self._owned_by(schema, layout, loads=is_empty), layout)
         elif owner != schema.topic:
             raise SinkError(
@@ -305,13 +300,13 @@ class TableSink(ABC, Generic[Table]):
         ledger is not known gets one with its records.
         """
         table = opened.table
-        stored = truncation(table.properties)
+        stored = table.state.last_truncation
         truncated = later(stored, batch.truncated)
         if truncated is None:
             return batch
         if truncated != stored or batch.truncates:
             table.truncate_before(truncated, opened.layout)
-            table.set({TRUNCATED: truncated.text})
+            table.store(replace(table.state, truncated=truncated.text))
             log.info("table truncated", table=table.name, sequence=truncated)
         if not batch.stats:
             return batch
@@ -320,16 +315,16 @@ class TableSink(ABC, Generic[Table]):
     def _open_load(self, opened: OpenTable[Table], batch: TableBatch) -> InitialLoad | None:
         """Return the initial load for this batch, or None if it is closed; updates the table properties."""
         table = opened.table
-        load = InitialLoad.from_properties(table.properties)
+        load = InitialLoad.of(table.state)
         if load is None:
             return None
         if batch.moved:
             log.info("initial load closed: the topic has got more partitions", table=table.name, run=load.run)
-            table.unset(*PROPERTIES)
+            table.store(table.state.without_load())
             return None
         if batch.loaded and all(stat.split is None for stat in batch.stats):
             log.info("initial load complete", table=table.name, run=load.run)
-            table.unset(*PROPERTIES)
+            table.store(table.state.without_load())
             return None
         splits = [stat.split for stat in batch.stats if stat.split is not None]
         self._context.runs.refresh_for(self._spark, splits)
@@ -340,10 +335,10 @@ class TableSink(ABC, Generic[Table]):
             updated = load.with_early_keys(batch.records, batch.stats)
         if updated is None:
             log.info("initial load closed", table=table.name, run=load.run)
-            table.unset(*PROPERTIES)
+            table.store(table.state.without_load())
             return None
         if updated != load:
-            table.set(updated.early_keys_property)
+            table.store(updated.noted(table.state))
         return updated
 
     def _load(
@@ -363,19 +358,20 @@ class TableSink(ABC, Generic[Table]):
 
     def _create(self, opened: OpenTable[Table], schema: TableSchema) -> None:
         table, layout = opened.table, opened.layout
-        owner = self._owned_by(schema, layout) | created_behind(schema, self._context.alterations(schema.topic))
-        if table.shard is not None:
-            owner |= {SHARD: table.shard.text}
-        table.create(schema, {**self._table_properties, **owner, **names_of(schema)}, layout)
-        log.info("table created", table=table.name, initial_load=owner.get(RUN))
+        state = caught_up(self._owned_by(schema, layout), schema, self._context.alterations(schema.topic))
+        shard = "" if table.shard is None else table.shard.text
+        state = replace(state, shard=shard).with_layout(layout.shape, layout.names)
+        table.create(schema, {**self._table_properties, **state.properties}, layout)
+        log.info("table created", table=table.name, initial_load=state.load_run or None)
 
-    def _owned_by(self, schema: TableSchema, layout: Layout, *, loads: bool = True) -> dict[str, str]:
-        """Return the properties of a table of a topic; ``loads``: it is empty, so an initial load can begin."""
-        owner = {TOPIC: schema.topic, KEY: key_text(schema), QUERY: self._context.query_id}
+    def _owned_by(self, schema: TableSchema, layout: Layout, *, loads: bool = True) -> TargetState:
+        """Return the state of a table of a topic; ``loads``: it is empty, so an initial load can begin."""
+        state = TargetState(schema.topic, key=key_text(schema), query=self._context.query_id)
         if not loads or layout.takes_changelog:
-            return owner
+            return state
         self._context.runs.refresh(self._spark)
-        return owner | InitialLoad.properties(self._context.runs.first(schema.topic))
+        run = self._context.runs.first(schema.topic)
+        return state if run is None else InitialLoad(run.id, run.start).noted(state)
 
     def _append(
         self,

@@ -7,7 +7,7 @@ from elsewhere have no sequence, and the source does not tell which of them it h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from pyspark.sql import functions as fn
@@ -19,15 +19,13 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.shape import Layout
-from tailrace.spark_consumer.sink.table_evolution import created_behind, names_of
+from tailrace.spark_consumer.sink.state import TargetState
+from tailrace.spark_consumer.sink.table_evolution import caught_up
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """Metadata of a column: the type as it was declared, if it is CHAR or VARCHAR."""
@@ -41,10 +39,10 @@ def take_over(
     table: TargetTable,
     schema: TableSchema,
     alterations: Sequence[Alteration],
-    properties: Mapping[str, str],
+    state: TargetState,
     layout: Layout = PLAIN,
 ) -> None:
-    """Make an existing table the target of a captured table; ``properties`` tell whose it is then.
+    """Make an existing table the target of a captured table; ``state`` is that of the table then.
 
     The order of its columns does not matter, types may be wider, and further columns are left alone. Raises SinkError
     for a table that does not fit.
@@ -66,7 +64,7 @@ def take_over(
     if not has_sequence:
         table.add([tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)])
     table.add_columns(layout)
-    table.set({**properties, **created_behind(schema, alterations), **names_of(schema)})
+    table.set(caught_up(state, schema, alterations).properties)
     log.info("existing table taken over", table=table.name, columns_of_others=_others(table, schema, layout))
 
 

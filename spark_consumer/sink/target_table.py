@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import types as tp
@@ -16,10 +16,10 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.merge_statement import merge_statement
-from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout, added_columns
-from tailrace.spark_consumer.sink.shared_target import Shard
+from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
+from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, Shard
+from tailrace.spark_consumer.sink.state import TargetState
 from tailrace.spark_consumer.sink.table_names import Location, literal, quote
-from tailrace.spark_consumer.sink.table_properties import COMMIT_OF_ALTERATION, LAST_ALTERATION, SHARD, TOPIC
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.kafka import load_remedy
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PLAIN: Final = Layout()
 """A table with the columns of its source alone."""
+_NOTHING: Final = TargetState()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +275,20 @@ class TargetTable(ABC):
             self.add(missing)
         if IS_DELETED in layout.names and IS_DELETED not in added_columns(self.properties) and not self.has_no_files:
             self.mark_existing()
-        properties = layout.properties(self.properties)
-        if properties:
-            self.set(properties)
+        self.store(self.state.with_layout(layout.shape, layout.names))
+
+    @property
+    def state(self) -> TargetState:
+        """What is stored of the topic."""
+        return TargetState.from_properties(self.properties)
+
+    def store(self, state: TargetState) -> None:
+        """Store what has changed."""
+        changed, gone = state.since(self.state)
+        if changed:
+            self.set(changed)
+        if gone:
+            self.unset(*gone)
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
@@ -313,14 +325,15 @@ class TargetTable(ABC):
     def share(self, shard: Shard | None) -> None:
         """Let the table be one of several topics; one that the topic of the shard wrote to alone stays its own."""
         self.shard = None
-        if shard is not None and not (self.exists and self.properties.get(TOPIC) == shard.topic):
+        if shard is not None and not (self.exists and self.state.topic == shard.topic):
             self.shard = shard
         self.refresh()
 
-    def claim_shard(self, properties: Mapping[str, str] | None = None) -> None:
-        """Store the values of the shard, and properties of it. Raises SinkError if another topic has the values."""
+    def claim_shard(self, state: TargetState = _NOTHING) -> None:
+        """Store the values of the shard, and what is its own of a state. Raises SinkError if another topic has them."""
         assert self.shard is not None
-        wanted = {SHARD: self.shard.text, **(properties or {})}
+        properties = replace(state, shard=self.shard.text).properties
+        wanted = {name: value for name, value in properties.items() if name in OF_A_SHARD}
         self.shard.require_own(self.shard.owners(self.properties), self.name)
         if all(self.properties.get(name) == value for name, value in wanted.items()):
             return
@@ -376,5 +389,5 @@ def require_key(schema: TableSchema) -> None:
 
 
 def key_text(schema: TableSchema) -> str:
-    """Return the key columns as the table property ``KEY`` stores them."""
+    """Return the key columns as a target stores them."""
     return json.dumps(list(schema.key))

@@ -24,7 +24,7 @@ import json
 import threading
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -63,6 +63,8 @@ from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.ledger_topic import COMPACTED, LedgerTopic
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shared_target import ALONE, require_owner
+from tailrace.spark_consumer.sink.state import Stored, TargetState
+from tailrace.spark_consumer.sink.target_table import key_text
 from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.sequence import sequence_literal
 
@@ -93,35 +95,22 @@ class UpsertKafkaOptions(TopicOptions):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Applied:
-    """What a topic has applied."""
+def stored_in(topic: str, text: str | None) -> Stored | None:
+    """Return what a record of the ledger topic says of the topic of a table."""
+    ledger = Ledger.newest(topic, [text])
+    if ledger is None or text is None:
+        return None
+    found = json.loads(text)
+    key = json.dumps(found[_KEY]) if found.get(_KEY) is not None else ""
+    state = TargetState(topic, found.get(_SHARD, ""), key, truncated=found.get(_TRUNCATED) or "")
+    return Stored(state, ledger)
 
-    ledger: Ledger
-    truncated: Sequence | None = None
-    key: tuple[str, ...] | None = None
-    """The key columns of its records; None: none is written yet."""
-    shard: str = ""
-    """The values of its shard (Shard.text), or ALONE; empty: not known."""
 
-    @classmethod
-    def from_text(cls, source: str, text: str | None) -> _Applied | None:
-        """Read what ``text`` returned for the topic of a table."""
-        ledger = Ledger.newest(source, [text])
-        if ledger is None or text is None:
-            return None
-        found = json.loads(text)
-        truncated, key = found.get(_TRUNCATED), found.get(_KEY)
-        shard = found.get(_SHARD, "")
-        return cls(ledger, truncated and Sequence.from_text(truncated), None if key is None else tuple(key), shard)
-
-    @property
-    def text(self) -> str:
-        """The value of a record of the ledger topic."""
-        truncated = {_TRUNCATED: self.truncated.text} if self.truncated else {}
-        key = {} if self.key is None else {_KEY: self.key}
-        shard = {_SHARD: self.shard} if self.shard else {}
-        return json.dumps({**json.loads(self.ledger.metadata), **truncated, **key, **shard})
+def text_of(stored: Stored) -> str:
+    """Return the value of a record of the ledger topic."""
+    state = stored.state
+    own = {_TRUNCATED: state.truncated, _KEY: json.loads(state.key or "[]"), _SHARD: state.shard}
+    return json.dumps({**json.loads(stored.ledger.metadata), **{name: value for name, value in own.items() if value}})
 
 
 class UpsertKafkaSink:
@@ -136,7 +125,7 @@ class UpsertKafkaSink:
         self._writer = uuid.uuid4().hex[:12]
         """Tells the records of this process from those of others."""
         self._ledger: LedgerTopic | None = None
-        self._applied: dict[str, _Applied] = {}
+        self._applied: dict[str, Stored] = {}
         """By topic of the table; only tables whose target topic exists."""
         self._lock = threading.Lock()
 
@@ -168,14 +157,15 @@ class UpsertKafkaSink:
                         "topic to load all of its tables"
                     )
                 else:
-                    found = self._applied[schema.topic] = _Applied(Ledger(schema.topic), shard=found.shard)
+                    state = TargetState(schema.topic, found.state.shard)
+                    found = self._applied[schema.topic] = Stored(state, Ledger(schema.topic))
             found.ledger.require_same_topic(topic_id, f"topic {target}", hint=hint)
-        if found.key not in {None, schema.key}:
+        if found.state.key not in {"", key_text(schema)}:
             raise SinkError(
                 f"the key of {schema.database}.{schema.table} has changed: topic {target} would keep the records of "
                 "the former key",
                 hint=reload_remedy(schema.topic, f"delete topic {target}"),
-                stored=", ".join(found.key or ()),
+                stored=", ".join(json.loads(found.state.key)),
                 now=", ".join(schema.key),
             )
         return found.ledger.applied
@@ -196,19 +186,22 @@ class UpsertKafkaSink:
         source = batch.schema.topic
         before = self._applied[source]
         self._require_newest(batch.schema, before)
-        after = replace(before, truncated=later(before.truncated, batch.truncated))
+        truncated = later(before.state.last_truncation, batch.truncated)
+        state = before.state if truncated is None else replace(before.state, truncated=truncated.text)
+        after = replace(before, state=state)
         target = self._target(batch.schema)
-        if after.truncated is not None and after.truncated != before.truncated:
-            write_records(self._tombstones(batch, target, after.truncated), self._client, target)
-            log.info("topic truncated", topic=target, sequence=after.truncated)
+        if truncated is not None and state != before.state:
+            write_records(self._tombstones(batch, target, truncated), self._client, target)
+            log.info("topic truncated", topic=target, sequence=truncated)
         if batch.range is not None and not is_applied(before.ledger.merge, batch.range):
             incremental = any(stat.incremental for stat in batch.stats)
-            last = last_per_key(without_truncated(batch.records, after.truncated), incremental=incremental)
+            last = last_per_key(without_truncated(batch.records, truncated), incremental=incremental)
             left = not_applied(last, before.ledger.merge, batch.range)
             write_records(_kafka_records(left, batch.schema), self._client, target)
             topic_id = self._context.topic_id(source) or before.ledger.id
             ledger = replace(before.ledger, id=topic_id, writer=self._writer)
-            after = replace(after, ledger=ledger.appended(batch.range).merged(batch.range), key=batch.schema.key)
+            state = replace(state, key=key_text(batch.schema))
+            after = Stored(state, ledger.appended(batch.range).merged(batch.range))
         if after != before:
             self._store(batch.records.sparkSession, batch.schema, after)
             self._applied[source] = after
@@ -218,20 +211,20 @@ class UpsertKafkaSink:
         if self._ledger is not None:
             self._ledger.close()
 
-    def _require_newest(self, schema: TableSchema, known: _Applied) -> None:
+    def _require_newest(self, schema: TableSchema, known: Stored) -> None:
         """Raise SinkError if another process has written to the topic of a table since its ledger was read."""
         newest = self._newest(schema).ledger
         if newest.is_of_another_topic(self._context.topic_id(schema.topic)):
             newest = Ledger(schema.topic)  # none of its rows is left: ``applied`` has looked
         newest.require_known(known.ledger, f"topic {self._target(schema)}")
 
-    def _newest(self, schema: TableSchema) -> _Applied:
+    def _newest(self, schema: TableSchema) -> Stored:
         assert self._ledger is not None
         values, target = self._ledger.values(), self._target(schema)
         # Earlier settings of sink.topic, and earlier releases, had other names.
         names = (self._ledger_key(schema), target, f"{target} {schema.topic}")
-        stored = (_Applied.from_text(schema.topic, values.get(name)) for name in names)
-        return next(filter(None, stored), None) or _Applied(Ledger(schema.topic))
+        stored = (stored_in(schema.topic, values.get(name)) for name in names)
+        return next(filter(None, stored), None) or Stored(TargetState(schema.topic), Ledger(schema.topic))
 
     def _has_rows_of(self, topic: str, target: str) -> bool:
         rows = newest_records(self._spark, self._client, target).where(fn.col("value").isNotNull())
@@ -240,7 +233,7 @@ class UpsertKafkaSink:
     def _target(self, schema: TableSchema) -> str:
         return target_topic(self._options.topic, schema, self._context.prefix)
 
-    def _open(self, schema: TableSchema) -> _Applied:
+    def _open(self, schema: TableSchema) -> Stored:
         """Create the topic of a table if it is missing; return what it has applied."""
         if self._ledger is None:
             self._ledger = LedgerTopic(self._spark, self._client, self._ledger_topic)
@@ -257,17 +250,17 @@ class UpsertKafkaSink:
         found = self._newest(schema)
         return found if _TOPIC_WORD in self._options.topic else self._claim(schema, found)
 
-    def _claim(self, schema: TableSchema, found: _Applied) -> _Applied:
+    def _claim(self, schema: TableSchema, found: Stored) -> Stored:
         """Store that a topic writes to its target. Raises SinkError if it cannot because of another one."""
         shard, target = self._context.shard(schema.topic), self._target(schema)
         assert self._ledger is not None
         key = self._ledger_key(schema)
         former = self._ledger.values().get(key)
-        claimed = replace(found, shard=ALONE if shard is None else shard.text)
+        claimed = replace(found, state=replace(found.state, shard=ALONE if shard is None else shard.text))
         require_owner(schema.topic, shard, self._owners(target), f"topic {target}")
         if claimed == found:
             return found
-        self._ledger.write(self._spark, {key: claimed.text})
+        self._ledger.write(self._spark, {key: text_of(claimed)})
         try:
             require_owner(schema.topic, shard, self._owners(target), f"topic {target}")
         except SinkError:
@@ -304,9 +297,9 @@ class UpsertKafkaSink:
         if known:
             self._ledger.write(self._spark, dict.fromkeys(known))
 
-    def _store(self, spark: SparkSession, schema: TableSchema, applied: _Applied) -> None:
+    def _store(self, spark: SparkSession, schema: TableSchema, applied: Stored) -> None:
         assert self._ledger is not None
-        self._ledger.write(spark, {self._ledger_key(schema): applied.text})
+        self._ledger.write(spark, {self._ledger_key(schema): text_of(applied)})
 
     def _tombstones(self, batch: TableBatch, target: str, truncated: Sequence) -> DataFrame:
         """Return a tombstone for each row of the topic that is older than a truncate event."""

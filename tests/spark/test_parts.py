@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -24,6 +25,7 @@ from tailrace.spark_consumer.sink import initial_load
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.plugin import load_sink
+from tailrace.spark_consumer.sink.state import TargetState
 from tailrace.spark_consumer.sink.table_evolution import evolve
 from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.source.control import ControlRecord, ControlTopic
@@ -203,12 +205,15 @@ def test_rows_of_another_run_close_the_initial_load(seen: list[SplitStats], *, o
 def test_initial_load_belongs_to_the_query_that_created_the_table() -> None:
     runs = SnapshotRuns(ControlTopic("w", {}))
     runs.add(watermark("s1", WatermarkKind.LOW, pos=40))
-    stored = {"tailrace.query": "q1", **InitialLoad.properties(runs.first("p.d.t"))}
+    run, state = runs.first("p.d.t"), TargetState(query="q1")
+    assert run is not None
+    load = InitialLoad(run.id, run.start)
 
-    assert InitialLoad.from_properties(stored) == InitialLoad("run1", Sequence(1, 7, 40, 0, 0))
-    early = InitialLoad("run1", Sequence(1, 7, 40, 0, 0), frozenset({-5, 17}))
-    assert InitialLoad.from_properties({**stored, **early.early_keys_property}) == early
-    assert InitialLoad.from_properties({"tailrace.query": "q1"}) is None
+    assert load == InitialLoad("run1", Sequence(1, 7, 40, 0, 0))
+    assert InitialLoad.of(load.noted(state)) == load
+    early = replace(load, early_keys=frozenset({-5, 17}))
+    assert InitialLoad.of(early.noted(state)) == early
+    assert InitialLoad.of(early.noted(state).without_load()) is None
 
 
 @pytest.mark.parametrize(

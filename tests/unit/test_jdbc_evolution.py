@@ -20,9 +20,11 @@ from tailrace.spark_consumer.evolution.stored_text import SourceNames
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import StoredColumn, StoredTable, load_dialect
 from tailrace.spark_consumer.sink.jdbc_evolution import evolve
-from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable
+from tailrace.spark_consumer.sink.jdbc_table import JdbcTable
+from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.shared_target import Shard
+from tailrace.spark_consumer.sink.state import Stored, TargetState
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
@@ -88,7 +90,7 @@ class Table(JdbcTable):
     def lock(self, session: Session) -> None:
         """Do nothing: nobody else writes it."""
 
-    def write_entry(self, session: Session, entry: Entry) -> None:  # noqa: ARG002 - as in the base
+    def write_entry(self, session: Session, entry: Stored) -> None:  # noqa: ARG002 - as in the base
         """Write the row of the ledger."""
         self.entry = entry
 
@@ -117,7 +119,8 @@ def add(column: str) -> ColumnChange:
 def table_of(*columns: str, shard: Shard | None = None) -> Table:
     """Return a table that has caught up."""
     names = SourceNames(columns).to_json()
-    return Table(load_dialect("jdbc:mysql://h/d"), "d", "t", entry=Entry(TOPIC, source_columns=names), shard=shard)
+    entry = Stored(TargetState(TOPIC, names=names), Ledger(TOPIC))
+    return Table(load_dialect("jdbc:mysql://h/d"), "d", "t", entry=entry, shard=shard)
 
 
 def run(table: Table, database: Database, wanted: TargetForm, changes: list[Alteration], *, left: int = 1000) -> None:
@@ -139,7 +142,7 @@ def test_a_column_whose_type_was_to_change_can_be_renamed_meanwhile(made: int) -
 
     assert database.columns == {"id": "BIGINT", "m": "INT", "n": "INT", "z": "BIGINT"}
     assert table.entry is not None
-    assert (table.entry.altering, table.entry.last_alteration) == ("", "1.1.2.0.0")
+    assert (table.entry.state.altering, table.entry.state.last_alteration) == ("", "1.1.2.0.0")
 
 
 @pytest.mark.parametrize("made", range(3))

@@ -8,12 +8,12 @@ from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.spark_consumer.metadata_fields import MetadataField
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Role, Rule, StoredColumn, StoredTable, load_dialect
-from tailrace.spark_consumer.sink.jdbc_layout import entry_of_new
 from tailrace.spark_consumer.sink.jdbc_mysql import MySqlDialect
 from tailrace.spark_consumer.sink.jdbc_postgresql import PostgresDialect
-from tailrace.spark_consumer.sink.jdbc_table import Entry, JdbcTable
+from tailrace.spark_consumer.sink.jdbc_table import JdbcTable
 from tailrace.spark_consumer.sink.shape import Layout, Shape
 from tailrace.spark_consumer.sink.shared_target import Shard
+from tailrace.spark_consumer.sink.state import TargetState
 from tests.spark.records import table_schema
 
 JSON = ConnectField("doc", ConnectSchema("string", optional=True, name="io.debezium.data.Json"))
@@ -60,10 +60,10 @@ def test_json_of_versions_is_text_that_no_database_changes() -> None:
 
 
 def test_ledger_names_the_shape_and_the_columns() -> None:
-    entry = Entry("p.shop.t")
+    state = TargetState("p.shop.t")
 
-    assert entry_of_new(entry, form("scd1")) == entry
-    assert entry_of_new(entry, form("soft-delete")) == Entry(
+    assert state.with_layout("scd1", form("scd1").added_names) == state
+    assert state.with_layout("soft-delete", form("soft-delete").added_names) == TargetState(
         "p.shop.t", shape="soft-delete", added_columns='["__deleted"]'
     )
 

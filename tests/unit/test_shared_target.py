@@ -14,26 +14,19 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.outcome import captured_name
 from tailrace.spark_consumer.evolution.policy import Behavior, EvolutionPolicy
-from tailrace.spark_consumer.sink.initial_load import PROPERTIES
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shared_target import ALONE, OF_A_SHARD, SEVERAL, Shard, require_owner
-from tailrace.spark_consumer.sink.table_properties import (
-    ALTERING,
-    KEY,
-    LAST_ALTERATION,
-    MADE,
-    NAMES,
-    SHARD,
-    TOPIC,
-    TRUNCATED,
-)
+from tailrace.spark_consumer.sink.state import PROPERTIES
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 
+TOPIC, KEY, NAMES, TRUNCATED = (PROPERTIES[name] for name in ("topic", "key", "names", "truncated"))
 ONE, OTHER = Shard("p.s_1.t", (("shard", "1"),)), Shard("p.s_2.t", (("sh`ard", "it's"), ("b", "2")))
 
 
 def test_each_property_of_a_topic_is_kept_for_each_shard() -> None:
-    assert {TOPIC, SHARD, TRUNCATED, NAMES, LAST_ALTERATION, MADE, ALTERING, *PROPERTIES} == OF_A_SHARD
+    of_all = {PROPERTIES[name] for name in ("key", "query", "shape", "added_columns")}
+
+    assert set(PROPERTIES.values()) - of_all == OF_A_SHARD
 
 
 def test_a_shard_sees_its_own_properties() -> None:
