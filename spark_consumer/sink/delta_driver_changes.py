@@ -11,8 +11,9 @@ from pyspark.sql import functions as fn
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type
 from tailrace.spark_consumer.sink.delta_rewrite import table_row
+from tailrace.spark_consumer.sink.merge_statement import type_names
 from tailrace.spark_consumer.sink.table_columns import removed_column, stored_columns
-from tailrace.spark_consumer.sink.target_table import TargetTable, type_names
+from tailrace.spark_consumer.sink.target_table import TargetTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.shape import Layout
 
 
-class Target(NamedTuple):
+class ChangeForm(NamedTuple):
     """What decides how decoded records become rows of a table."""
 
     decoded: tp.StructType

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.sink.delta_files import DataFile
     from tailrace.spark_consumer.sink.delta_log import LogTransaction, Staged
-    from tailrace.spark_consumer.sink.target_table import RowChanges
+    from tailrace.spark_consumer.sink.merge_statement import RowChanges
 
 MOST_ROWS: Final = 2000
 """The driver looks at the key of each row."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import types as tp
 
     from tailrace.spark_consumer.sink.delta_log import LogTransaction
-    from tailrace.spark_consumer.sink.target_table import RowChanges
+    from tailrace.spark_consumer.sink.merge_statement import RowChanges
 
 REWRITTEN_BYTES: Final = 64 << 10
 REWRITTEN_FILES: Final = 16

@@ -11,7 +11,7 @@ from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, before_commit
-from tailrace.spark_consumer.sink.delta_driver_changes import ChangePlan, DriverChanges, Target
+from tailrace.spark_consumer.sink.delta_driver_changes import ChangeForm, ChangePlan, DriverChanges
 from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
@@ -22,6 +22,7 @@ from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import DeltaUpkeep, is_conflict
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.ledger import overlaps
+from tailrace.spark_consumer.sink.merge_statement import RowChanges
 from tailrace.spark_consumer.sink.open_table import After, OpenTable
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
@@ -29,7 +30,6 @@ from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
 from tailrace.spark_consumer.sink.table_names import location
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import retried
-from tailrace.spark_consumer.sink.target_table import RowChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,7 +153,7 @@ class DeltaSink(TableSink[DeltaTable]):
         ):
             return None
         spark = batch.spark
-        target = Target(batch.type, table, schema, evolved, layout)
+        target = ChangeForm(batch.type, table, schema, evolved, layout)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         with before_commit():

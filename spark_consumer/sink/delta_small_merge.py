@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.sink.delta_files import DataFile
     from tailrace.spark_consumer.sink.delta_log import LogTransaction
-    from tailrace.spark_consumer.sink.target_table import RowChanges
+    from tailrace.spark_consumer.sink.merge_statement import RowChanges
 
 FEW_CHANGES: Final = 500
 MOST_CHANGES: Final = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -19,12 +19,12 @@ from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
 from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.sink.operations import Add, Drop, Operation, Rename, Widen
 from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.shared_target import SEVERAL
 from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.sink.target_table import (
     PLAIN,
-    ColumnChanges,
     TargetTable,
     assignments,
     column_list,
@@ -351,15 +351,18 @@ class DeltaTable(TargetTable):
             isinstance(stored, tp.DateType) and isinstance(wider, tp.TimestampNTZType)
         )
 
-    def needed_properties(self, changes: ColumnChanges) -> dict[str, str]:
-        """Return the table properties that the changes need: Delta sets them by itself only at creation."""
+    def needed_properties(self, operations: Sequence[Operation]) -> dict[str, str]:
+        """Return the table properties that operations need: Delta sets them by itself only at creation."""
         found = {}
-        if any(isinstance(kind, tp.TimestampNTZType) for kind in [*changes.added.values(), *changes.widened]):
+        added = [column for each in operations if isinstance(each, Add) for column in each.columns]
+        widened = [each.kind for each in operations if isinstance(each, Widen)]
+        moved = any(isinstance(each, Drop | Rename) for each in operations)
+        if any(isinstance(kind, tp.TimestampNTZType) for kind in [*(column.dataType for column in added), *widened]):
             found["delta.feature.timestampNtz"] = "supported"
         unmapped = self.properties.get(_MAPPING_MODE, "none") == "none"
-        if unmapped and (changes.moved or any(map(needs_mapping, changes.added))):
+        if unmapped and (moved or any(needs_mapping(column.name) for column in added)):
             found[_MAPPING_MODE] = "name"
-        if changes.widened:
+        if widened:
             found["delta.enableTypeWidening"] = "true"
         return {name: value for name, value in found.items() if self.properties.get(name) != value}
 

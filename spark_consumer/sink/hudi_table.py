@@ -30,10 +30,24 @@ from tailrace.spark_consumer.files import children, delete, exists, read_text
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, checked_key, has_fault
 from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.sink.merge_statement import RowChanges
+from tailrace.spark_consumer.sink.operations import (
+    Add,
+    AllowNull,
+    Drop,
+    FillColumns,
+    Note,
+    Operation,
+    RemoveRows,
+    Rename,
+    Retype,
+    SetProperties,
+    Widen,
+)
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
-from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, RowChanges, TargetTable
+from tailrace.spark_consumer.sink.target_table import PLAIN, TargetTable
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
@@ -72,8 +86,6 @@ _CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 _META_FOLDER: Final = ".hoodie"
 _COMPLETED: Final = re.compile(r"\d+(_\d+)?\.(commit|deltacommit|replacecommit)")
 """The name of the file of a completed commit, of all versions of tables."""
-_PROPERTY: Final = re.compile(r"'((?:[^'\\]|\\.)*)' = '((?:[^'\\]|\\.)*)'")
-"""A table property in SQL, as ``assignments`` writes it."""
 _META: Final = "_hoodie_"
 _REMOVED: Final = "_hoodie_is_deleted"
 _PROPERTIES_ENDS: Final = ("", ".backup")
@@ -276,40 +288,39 @@ class HudiTable(TargetTable):
             metadata[_REPLACED] = f"{once[0]} {once[1]}"
         self._write(self._whole(rows(self.rows())), "insert_overwrite_table", metadata)
 
-    def statement(self, *changes: str, empty: bool = False) -> str:
+    def _explained(self, operations: Sequence[Operation]) -> str:
         """Return calls for PySpark: SQL has no name for a table at a path, and its changes need other readers.
 
         What ALTER TABLE changes with ``hoodie.schema.on.read.enable`` cannot be written without this setting.
         """
-        calls = [f"alter({change!r})" for change in changes]
-        if empty:
-            calls.insert(0, "remove_rows()")
+        calls = (call for each in operations for call in _calls(each))
         own = f"{type(self).__name__}.at(spark, {self._path!r})"
         return "; ".join([f"from {__name__} import {type(self).__name__}", *(f"{own}.{call}" for call in calls)])
 
-    def alter(self, change: str) -> None:
-        """Change the table as the sink does; ``change`` is what follows the name of a table in ALTER TABLE."""
-        if found := re.fullmatch(r"ADD COLUMNS \((.*)\)", change):
-            added = self._type(f"struct<{found[1]}>")
-            assert isinstance(added, tp.StructType)
-            self.add(added.fields)
-        elif found := re.fullmatch(r"DROP COLUMN `(\w+)`", change):
-            self.drop(found[1])
-        elif found := re.fullmatch(r"RENAME COLUMN `(\w+)` TO `(\w+)`", change):
-            self.rename(found[1], found[2])
-        elif found := re.fullmatch(r"ALTER COLUMN `(\w+)` TYPE (.*)", change):
-            self._retype(found[1], self._type(found[2]))
-        elif re.fullmatch(r"ALTER COLUMN `\w+` DROP NOT NULL", change):
-            # A commit of this class has only columns that can be NULL.
-            self._change_schema(self.columns.fields)
-        elif found := re.fullmatch(r"SET TBLPROPERTIES \((.*)\)", change):
-            self.set({_unquoted(name): _unquoted(value) for name, value in _PROPERTY.findall(found[1])})
+    def add(self, column: str, kind: str) -> None:
+        """Add a column with a type of SQL."""
+        self.change([Add.one(column, self._type(kind))])
+
+    def drop(self, column: str) -> None:
+        """Drop a column."""
+        self.change([Drop(column)])
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a column."""
+        self.change([Rename(old, new)])
+
+    def retype(self, column: str, kind: str) -> None:
+        """Give a column another type of SQL."""
+        given = self._type(kind)
+        [stored] = [each.dataType for each in self.columns.fields if each.name.lower() == column.lower()]
+        if self.can_widen(stored, given):
+            self.change([Widen(column, given)])
         else:
-            raise SinkError(
-                f"a Hudi table cannot be changed by {change!r}",
-                hint="use ADD COLUMNS (`c` type), DROP COLUMN `c`, RENAME COLUMN `c` TO `d`, ALTER COLUMN `c` TYPE "
-                "type, ALTER COLUMN `c` DROP NOT NULL, or SET TBLPROPERTIES ('name' = 'value')",
-            )
+            self._change_rows(lambda rows: rows.withColumn(column, fn.col(quote(column)).cast(given)))
+
+    def allow_null(self) -> None:
+        """Let all columns be NULL: a commit of this class has only such columns."""
+        self._change_schema(self.columns.fields)
 
     def remove_rows(self) -> None:
         """Remove all rows, in one commit."""
@@ -319,32 +330,21 @@ class HudiTable(TargetTable):
         """Return a type by its name in SQL."""
         return self._spark.range(0).select(fn.lit(None).cast(text)).schema.fields[0].dataType
 
-    def _retype(self, column: str, kind: tp.DataType) -> None:
-        [stored] = [each.dataType for each in self.columns.fields if each.name.lower() == column.lower()]
-        if self.can_widen(stored, kind):
-            self.widen(column, kind)
-        else:
-            self._change_rows(lambda rows: rows.withColumn(column, fn.col(quote(column)).cast(kind)))
-
-    def add(self, columns: Sequence[tp.StructField]) -> None:
-        """Add columns, by a commit without rows."""
-        self._change_schema([*self.columns.fields, *columns])
-
-    def widen(self, column: str, kind: tp.DataType) -> None:
-        """Change the type of a column, by a commit without rows."""
-        changed = [
-            tp.StructField(each.name, kind) if each.name.lower() == column.lower() else each
-            for each in self.columns.fields
-        ]
-        self._change_schema(changed)
-
-    def drop(self, column: str) -> None:
-        """Drop a column: Hudi writes the rows again."""
-        self._change_rows(lambda rows: rows.drop(fn.col(quote(column))))
-
-    def rename(self, old: str, new: str) -> None:
-        """Rename a column: Hudi writes the rows again."""
-        self._change_rows(lambda rows: rows.withColumnRenamed(old, new))
+    def _carry_out(self, operation: Add | Drop | Rename | Widen) -> None:
+        """Change columns by a commit; Hudi writes the rows again for one that is dropped or renamed."""
+        fields = self.columns.fields
+        match operation:
+            case Add():
+                self._change_schema([*fields, *operation.columns])
+            case Widen():
+                name, kind = operation.column.lower(), operation.kind
+                self._change_schema(
+                    [tp.StructField(each.name, kind) if each.name.lower() == name else each for each in fields]
+                )
+            case Drop():
+                self._change_rows(lambda rows: rows.drop(fn.col(quote(operation.column))))
+            case Rename():
+                self._change_rows(lambda rows: rows.withColumnRenamed(operation.old, operation.new))
 
     def mark_existing(self) -> None:
         """Mark the rows that the table has as not deleted."""
@@ -369,10 +369,6 @@ class HudiTable(TargetTable):
         return (isinstance(stored, tp.IntegerType) and isinstance(wider, tp.LongType)) or (
             isinstance(stored, tp.FloatType) and isinstance(wider, tp.DoubleType)
         )
-
-    def needed_properties(self, changes: ColumnChanges) -> dict[str, str]:  # noqa: ARG002 - of the base class
-        """Return nothing: every table can be changed."""
-        return {}
 
     def client(self) -> Any:
         """Return Hudi's client of the table, with the timeline as it is now."""
@@ -449,11 +445,22 @@ class HudiTable(TargetTable):
         return java_class(self._spark, name)
 
 
-def _timeline(client: Any) -> Any:
-    """Return the completed commits of the active timeline."""
-    return client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
-
-
-def _unquoted(text: str) -> str:
-    """Return what ``literal`` quotes."""
-    return re.sub(r"\\(.)", r"\1", text)
+def _calls(operation: Operation) -> list[str]:
+    """Return the calls of a table that carry out an operation."""
+    match operation:
+        case Add():
+            return [f"add({each.name!r}, {each.dataType.simpleString()!r})" for each in operation.columns]
+        case Drop():
+            return [f"drop({operation.column!r})"]
+        case Rename():
+            return [f"rename({operation.old!r}, {operation.new!r})"]
+        case Widen() | Retype():
+            return [f"retype({operation.column!r}, {operation.kind.simpleString()!r})"]
+        case AllowNull():
+            return ["allow_null()"]
+        case SetProperties():
+            return [f"set({dict(operation.properties)!r})"]
+        case RemoveRows():
+            return ["remove_rows()"]
+        case FillColumns() | Note():
+            raise TypeError(operation)

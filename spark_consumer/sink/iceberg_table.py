@@ -24,7 +24,7 @@ from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.state import PROPERTIES
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
-from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments, column_list
+from tailrace.spark_consumer.sink.target_table import PLAIN, TargetTable, assignments, column_list
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
@@ -253,10 +253,6 @@ class IcebergTable(TargetTable):
         return (isinstance(stored, tp.IntegerType) and isinstance(wider, tp.LongType)) or (
             isinstance(stored, tp.FloatType) and isinstance(wider, tp.DoubleType)
         )
-
-    def needed_properties(self, changes: ColumnChanges) -> dict[str, str]:  # noqa: ARG002 - of the base class
-        """Return nothing: columns have ids, so that every change is possible in every table."""
-        return {}
 
     def _total(self, name: str) -> int:
         snapshot = self.load().currentSnapshot()

@@ -32,11 +32,12 @@ from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.evolve import caught_up, evolve
 from tailrace.spark_consumer.sink.history import entry_columns
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
-from tailrace.spark_consumer.sink.jdbc_evolution import evolve
 from tailrace.spark_consumer.sink.jdbc_layout import add_columns, truncate
+from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations
 from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, check_url, connection_properties
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, JdbcTable
@@ -49,7 +50,6 @@ from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_i
 from tailrace.spark_consumer.sink.shared_target import REMOVE_SHARD, SEVERAL
 from tailrace.spark_consumer.sink.state import Stored, TargetState
 from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_column, upsert_row
-from tailrace.spark_consumer.sink.table_evolution import caught_up
 from tailrace.spark_consumer.sink.target_table import key_text, require_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
@@ -177,7 +177,7 @@ class JdbcSink:
             table.claim_shard(session)
             add_columns(table, session, form)
             policy = self._policy if table.shard is None else table.shard.policy(self._policy)
-            target.evolved = evolve(table, session, form, alterations, policy)
+            target.evolved = evolve(JdbcOperations(table, form, session), schema, alterations, policy)
             check_owned(table, form)
 
     @contextmanager

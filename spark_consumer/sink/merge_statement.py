@@ -1,19 +1,66 @@
-"""The MERGE statements of the sinks of table formats."""
+"""The changes of a batch that are merged into a table, and the MERGE statements of table formats."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Listed
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.sink.table_names import quote
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as tp
+
 SOURCE: Final = "tailrace_batch"
 """The temporary view with the rows of the batch."""
 IS_LATER: Final = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
 """The condition under which a row s of the batch changes the row t of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """The last change of each key of a batch, to be merged into a table."""
+
+    rows: DataFrame
+    """The columns ``own``, the sequence, and the column that says whether the row is removed."""
+    schema: TableSchema
+    own: Listed[str]
+    others: Listed[str]
+    """Columns that become NULL."""
+    ranges: Callable[[], str]
+    """Reads the batch for ``within``."""
+    metadata: str
+    """That of the ledger."""
+    most: int
+    """How many rows there are at most."""
+    query: str
+    batch: int
+    """Who writes them."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the rows."""
+        return self.rows.sparkSession
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The types of the rows, by name in lower case."""
+        return type_names(self.rows.schema)
+
+    @property
+    def within(self) -> str:
+        """A condition on the table, with the alias t, that all keys meet; '' if there is none."""
+        return self.ranges()
+
+
+def type_names(columns: tp.StructType) -> dict[str, str]:
+    """Return the types of columns as Spark writes them, by name in lower case."""
+    return {column.name.lower(): column.dataType.simpleString() for column in columns}
 
 
 def merge_statement(

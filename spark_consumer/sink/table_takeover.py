@@ -18,11 +18,11 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.evolve import caught_up
+from tailrace.spark_consumer.sink.operations import Add, AllowNull, Drop, Operation, RemoveRows, SetProperties, Widen
 from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.state import TargetState
-from tailrace.spark_consumer.sink.table_evolution import caught_up
-from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.target_table import PLAIN, ColumnChanges, TargetTable, assignments
+from tailrace.spark_consumer.sink.target_table import PLAIN, TargetTable
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
@@ -59,10 +59,10 @@ def take_over(
             f"the {table.format} table {table.name} exists and cannot take the rows of "
             f"{schema.database}.{schema.table}: {'; '.join(problems)}",
             hint="run the statement, or set another target; the table is then taken over",
-            statement=table.statement(*changes, empty=foreign),
+            statement=table.explain([*([RemoveRows()] if foreign else []), *changes]),
         )
     if not has_sequence:
-        table.add([tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE)])
+        table.change([Add.one(SEQUENCE_COLUMN, SEQUENCE_TYPE)])
     table.add_columns(layout)
     table.set(caught_up(state, schema, alterations).properties)
     log.info("existing table taken over", table=table.name, columns_of_others=_others(table, schema, layout))
@@ -80,13 +80,10 @@ def _others(table: TargetTable, schema: TableSchema, layout: Layout) -> list[str
     return [name for name in table.columns.names if name.lower() not in own]
 
 
-def _differences(table: TargetTable, schema: TableSchema, layout: Layout) -> tuple[list[str], list[str]]:
+def _differences(table: TargetTable, schema: TableSchema, layout: Layout) -> tuple[list[str], list[Operation]]:
     """Return what does not fit, and the changes of the table that fix it."""
     problems: list[str] = []
-    changes: list[str] = []
-    added: dict[str, tp.DataType] = {}
-    widened: list[tp.DataType] = []
-    moved = False
+    changes: list[Operation] = []
     stored = {field.name.lower(): field for field in table.columns}
     optional = {column.name: column.schema.optional for column in schema.columns} | dict.fromkeys(layout.names, True)
     # Tailrace adds these itself.
@@ -97,8 +94,7 @@ def _differences(table: TargetTable, schema: TableSchema, layout: Layout) -> tup
         if found is None:
             if field.name not in added_later:
                 problems.append(f"it lacks the column {field.name}")
-                changes.append(f"ADD COLUMNS ({quote(field.name)} {field.dataType.simpleString()})")
-                added[field.name] = field.dataType
+                changes.append(Add.one(field.name, field.dataType))
             continue
         declared = found.metadata.get(_DECLARED, "")
         if common_type(field.dataType, found.dataType) != found.dataType or declared.startswith("char"):
@@ -106,23 +102,18 @@ def _differences(table: TargetTable, schema: TableSchema, layout: Layout) -> tup
             problems.append(f"its column {found.name} is {shown}, which does not represent all values of {now}")
             wider = common_type(field.dataType, found.dataType)
             if wider is not None and wider != found.dataType and table.can_widen(found.dataType, wider):
-                widened.append(wider)
-                changes.append(f"ALTER COLUMN {quote(found.name)} TYPE {wider.simpleString()}")
+                changes.append(Widen(found.name, wider))
             else:
-                moved = True
-                added[field.name] = field.dataType
-                changes += [f"DROP COLUMN {quote(found.name)}", f"ADD COLUMNS ({quote(field.name)} {now})"]
+                changes += [Drop(found.name), Add.one(field.name, field.dataType)]
         elif not found.nullable and optional.get(field.name, False):
             problems.append(f"its column {found.name} is NOT NULL")
-            changes.append(f"ALTER COLUMN {quote(found.name)} DROP NOT NULL")
+            changes.append(AllowNull(found.name))
     for other in stored.values():
         if not other.nullable and _DEFAULT not in other.metadata:
             problems.append(f"its column {other.name}, which the source does not have, is NOT NULL without a default")
-            changes.append(f"ALTER COLUMN {quote(other.name)} DROP NOT NULL")
+            changes.append(AllowNull(other.name))
     blocking = table.blocking_properties
     if blocking:
         problems.append("rows cannot be changed")
-    settings = {**table.needed_properties(ColumnChanges(added, widened, moved)), **blocking}
-    if settings:
-        changes.insert(0, f"SET TBLPROPERTIES ({assignments(settings)})")
+        changes.append(SetProperties(blocking))
     return problems, changes

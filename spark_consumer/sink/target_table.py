@@ -4,83 +4,53 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.sink.evolve import Wording
 from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.sink.merge_statement import merge_statement
+from tailrace.spark_consumer.sink.merge_statement import RowChanges, merge_statement
+from tailrace.spark_consumer.sink.operations import (
+    Add,
+    AllowNull,
+    Change,
+    Drop,
+    FillColumns,
+    Note,
+    Operation,
+    RemoveRows,
+    Rename,
+    Retype,
+    SetProperties,
+    Widen,
+)
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, Shard
 from tailrace.spark_consumer.sink.state import TargetState
 from tailrace.spark_consumer.sink.table_names import Location, literal, quote
 from tailrace.spark_consumer.source.common_type import common_type
-from tailrace.spark_consumer.source.kafka import load_remedy
+from tailrace.spark_consumer.source.conversion import added_value, convert_value
+from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tailrace.spark_consumer.evolution.plan import Fill, TypeChange
 
 PLAIN: Final = Layout()
 """A table with the columns of its source alone."""
 _NOTHING: Final = TargetState()
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnChanges:
-    """Changes of the columns of a table, as far as they may need table properties."""
-
-    added: Mapping[str, tp.DataType] = field(default_factory=dict)
-    widened: Sequence[tp.DataType] = ()
-    """The new types."""
-    moved: bool = False
-    """Whether columns are dropped or renamed."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowChanges:
-    """The last change of each key of a batch, to be merged into a table."""
-
-    rows: DataFrame
-    """The columns ``own``, the sequence, and the column that says whether the row is removed."""
-    schema: TableSchema
-    own: Sequence[str]
-    others: Sequence[str]
-    """Columns that become NULL."""
-    ranges: Callable[[], str]
-    """Reads the batch for ``within``."""
-    metadata: str
-    """That of the ledger."""
-    most: int
-    """How many rows there are at most."""
-    query: str
-    batch: int
-    """Who writes them."""
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session of the rows."""
-        return self.rows.sparkSession
-
-    @property
-    def types(self) -> Mapping[str, str]:
-        """The types of the rows, by name in lower case."""
-        return type_names(self.rows.schema)
-
-    @property
-    def within(self) -> str:
-        """A condition on the table, with the alias t, that all keys meet; '' if there is none."""
-        return self.ranges()
-
-
-def type_names(columns: tp.StructType) -> dict[str, str]:
-    """Return the types of columns as Spark writes them, by name in lower case."""
-    return {column.name.lower(): column.dataType.simpleString() for column in columns}
 
 
 class TargetTable(ABC):
@@ -89,6 +59,7 @@ class TargetTable(ABC):
     Properties and columns are read once and cached, because this query is the only writer.
     """
 
+    follows_case: ClassVar[bool] = False
     format: ClassVar[str]
     """The name of the table format, for messages."""
 
@@ -179,14 +150,68 @@ class TargetTable(ABC):
     def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
         """Return whether the format can change the type of a column."""
 
-    @abstractmethod
-    def needed_properties(self, changes: ColumnChanges) -> dict[str, str]:
-        """Return the table properties that must be set before changes of the columns."""
+    def needed_properties(self, operations: Sequence[Operation]) -> dict[str, str]:  # noqa: ARG002 - for some formats
+        """Return the table properties that must be set before operations."""
+        return {}
 
     @property
     def blocking_properties(self) -> Mapping[str, str]:
         """Table properties that must change before rows can be changed, with the values that they need."""
         return {}
+
+    @property
+    def wording(self) -> Wording:
+        """How messages speak of the table."""
+        keeps_type = f"{self.format} cannot change the type of the column"
+        return Wording(f"{self.format} table", f"move the {self.format} table away", keeps_type)
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """The names of all columns."""
+        names: Sequence[str] = self.columns.names
+        return names
+
+    def kinds(self, schema: TableSchema) -> tuple[Mapping[str, tp.DataType], Mapping[str, tp.DataType]]:
+        """Return the types of the columns that the source gives, or gave: those of the table, those of the schema."""
+        others = {seq.SEQUENCE_COLUMN, *(name.lower() for name in self.state.added)}
+        stored = {each.name: each.dataType for each in self.columns if each.name.lower() not in others}
+        return stored, {each.name: each.dataType for each in row_type(schema).fields}
+
+    def declared(self, change: TypeChange) -> str:
+        """Return the type that a column of the table has."""
+        return change.stored.simpleString()
+
+    def require_owned(self, schema: TableSchema, layout: Layout = PLAIN) -> None:
+        """Raise SinkError for a table that is not one of the captured table with its key and its shape."""
+        if schema.key:
+            # Another key is the first thing to say, also where the format cannot have it.
+            self._require_same_key(schema)
+        self.check_schema(schema)
+        if seq.SEQUENCE_COLUMN not in self.columns.names:
+            raise SinkError(
+                f"the {self.format} table {self.name} was not created by Tailrace: it has no column "
+                f"{seq.SEQUENCE_COLUMN}",
+                hint="set another target, or move the table away",
+            )
+        stored = self.state.shape or "scd1"
+        if stored != layout.shape:
+            raise SinkError(
+                f"the {self.format} table {self.name} has the shape {stored}, and the configuration asks for "
+                f"{layout.shape}",
+                hint=f"set the shape {stored} for the table in sink.shape.overrides; or "
+                + load_remedy(self.wording.remove),
+            )
+        check_names(schema, layout.names)
+
+    def _require_same_key(self, schema: TableSchema) -> None:
+        stored = self.state.key
+        if stored and stored != key_text(schema):
+            raise SinkError(
+                f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
+                hint=reload_remedy(schema.topic, self.wording.remove),
+                stored=stored,
+                now=key_text(schema),
+            )
 
     def check_schema(self, schema: TableSchema) -> None:
         """Raise SinkError for a captured table that the format cannot hold."""
@@ -197,10 +222,44 @@ class TargetTable(ABC):
         self._spark.sql(f"ALTER TABLE {self.sql_name} {change}")
         self._columns = self._properties = None
 
-    def statement(self, *changes: str, empty: bool = False) -> str:
-        """Return what the user runs to make changes, as ``alter`` takes them; ``empty``: after deleting all rows."""
-        first = [f"DELETE FROM {self.sql_name}"] if empty else []
-        return "; ".join([*first, *(f"ALTER TABLE {self.sql_name} {change}" for change in changes)])
+    def change(self, operations: Sequence[Change]) -> None:
+        """Carry out operations, each in a commit of its own."""
+        needed = self.needed_properties(operations)
+        if needed:
+            self.set(needed)
+        for operation in operations:
+            if isinstance(operation, Note):
+                self.store(operation.state)
+            elif isinstance(operation, FillColumns):
+                self._fill(operation)
+            else:
+                self._carry_out(operation)
+
+    def _carry_out(self, operation: Add | Drop | Rename | Widen) -> None:
+        self.alter(_clause(operation))
+
+    def explain(self, operations: Sequence[Operation]) -> str:
+        """Return what a person runs to carry out operations: rows are removed first, and properties set."""
+        given = [each.properties for each in operations if isinstance(each, SetProperties)]
+        settings = dict(chain(self.needed_properties(operations).items(), *(each.items() for each in given)))
+        first: list[Operation] = [each for each in operations if isinstance(each, RemoveRows)]
+        if settings:
+            first.append(SetProperties(settings))
+        left = [each for each in operations if not isinstance(each, RemoveRows | SetProperties)]
+        noted = [SetProperties(self._noted(each.state)) if isinstance(each, Note) else each for each in left]
+        return self._explained([*first, *(each for each in noted if each != SetProperties({}))])
+
+    def _explained(self, operations: Sequence[Operation]) -> str:
+        return "; ".join(
+            f"DELETE FROM {self.sql_name}"
+            if isinstance(each, RemoveRows)
+            else f"ALTER TABLE {self.sql_name} {_clause(each)}"
+            for each in operations
+        )
+
+    def _noted(self, state: TargetState) -> Mapping[str, str]:
+        """Return the properties that a state changes, as they are stored."""
+        return self.as_stored(state.since(self.state)[0])
 
     def merge(self, changes: RowChanges) -> None:
         """Delete, update and insert rows in one commit. A stored row with the same or a greater sequence stays.
@@ -216,21 +275,20 @@ class TargetTable(ABC):
         """Yield the name of the table for one commit that follows the version of ``newest_ledger``."""
         yield self.sql_name
 
-    def add(self, columns: Sequence[tp.StructField]) -> None:
-        """Add columns."""
-        self.alter(f"ADD COLUMNS ({column_list(columns)})")
-
-    def drop(self, column: str) -> None:
-        """Drop a column."""
-        self.alter(f"DROP COLUMN {quote(column)}")
-
-    def rename(self, old: str, new: str) -> None:
-        """Rename a column."""
-        self.alter(f"RENAME COLUMN {quote(old)} TO {quote(new)}")
-
-    def widen(self, column: str, kind: tp.DataType) -> None:
-        """Change the type of a column to one that represents all values of its own."""
-        self.alter(f"ALTER COLUMN {quote(column)} TYPE {kind.simpleString()}")
+    def _fill(self, operation: FillColumns) -> None:
+        """Write the table again with other values of existing rows."""
+        stored, schema, shard = self.rows(), operation.schema, self.shard
+        types = {each.name.lower(): each.dataType for each in stored.schema}
+        own = None if shard is None else fn.expr(shard.condition(stored.schema))
+        columns = []
+        for each in stored.schema.fields:
+            old, fill = fn.col(quote(each.name)), operation.fills.get(each.name.lower())
+            value = old if fill is None else _filled(fill, each, types, schema)
+            columns.append((value if own is None else fn.when(own, value).otherwise(old)).alias(each.name))
+        position, once = operation.position, None
+        if position is not None:
+            once = f"tailrace/{schema.topic}/altered/{position.epoch}", (position.file << 36) + position.pos
+        self.replace(stored.select(*columns), once=once)
 
     def mark_existing(self) -> None:
         """Mark the rows that the table has as not deleted; not those that another process has marked meanwhile."""
@@ -272,8 +330,8 @@ class TargetTable(ABC):
                 missing=[column.name for column in missing],
             )
         if missing:
-            self.add(missing)
-        if IS_DELETED in layout.names and IS_DELETED not in added_columns(self.properties) and not self.has_no_files:
+            self.change([Add(tuple(missing))])
+        if IS_DELETED in (column.name for column in missing) and not self.has_no_files:
             self.mark_existing()
         self.store(self.state.with_layout(layout.shape, layout.names))
 
@@ -366,6 +424,37 @@ class TargetTable(ABC):
         schema_name = self._location.schema_name
         if schema_name and not self._spark.catalog.databaseExists(schema_name):
             self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema_name}")
+
+
+def _clause(operation: Operation) -> str:
+    """Return what follows the name of a table in ALTER TABLE."""
+    match operation:
+        case Add():
+            return f"ADD COLUMNS ({column_list(operation.columns)})"
+        case Drop():
+            return f"DROP COLUMN {quote(operation.column)}"
+        case Rename():
+            return f"RENAME COLUMN {quote(operation.old)} TO {quote(operation.new)}"
+        case Widen() | Retype():
+            return f"ALTER COLUMN {quote(operation.column)} TYPE {operation.kind.simpleString()}"
+        case AllowNull():
+            return f"ALTER COLUMN {quote(operation.column)} DROP NOT NULL"
+        case SetProperties():
+            return f"SET TBLPROPERTIES ({assignments(operation.properties)})"
+        case RemoveRows() | FillColumns() | Note():
+            raise TypeError(operation)
+
+
+def _filled(fill: Fill, column: tp.StructField, types: Mapping[str, tp.DataType], schema: TableSchema) -> Column:
+    """Return the new value of a column."""
+    kind = column.dataType
+    if fill.copied:
+        value, lost = convert_value(fn.col(quote(fill.copied)), types[fill.copied.lower()], kind)
+        source = f"{schema.database}.{schema.table}, column {fill.copied}"
+        text = f"a value of {source}, does not fit {kind.simpleString()}, the type of {column.name}"
+        return value if lost is None else fn.when(lost, fn.raise_error(fn.lit(text)).cast(kind)).otherwise(value)
+    added = None if fill.added is None else added_value(fill.added, kind, schema.topic)
+    return fn.lit(None).cast(kind) if added is None else added
 
 
 def assignments(properties: Mapping[str, str]) -> str:

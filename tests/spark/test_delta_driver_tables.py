@@ -88,20 +88,20 @@ def test_columns_change(spark: SparkSession, tmp_path: Path) -> None:
     given.write((1, "c", 7, 2, False), (3, None, None, 2, True))
     assert given.rows() == [(1, "c", 7), (2, "b", None)]
 
-    given.table.widen("n", given.spark.sql("SELECT 1L AS n").schema[0].dataType)
+    given.table.alter("ALTER COLUMN n TYPE BIGINT")
     given.schema = with_columns(name, ConnectField("n", connect("int64")))
     given.write_after_command((3, "x", None, 3, False))
     given.write((2, "d", 1 << 40, 3, False), (3, None, None, 4, True))
     assert given.rows() == [(1, "c", 7), (2, "d", 1 << 40)]
 
-    given.table.rename("name", "title")
+    given.table.alter("RENAME COLUMN name TO title")
     given.schema = with_columns(ConnectField("title", connect("string")), ConnectField("n", connect("int64")))
     given.write_after_command((4, "x", None, 3, False))
     given.write((3, "e", 3, 5, False), (4, None, None, 4, True))
     assert given.rows() == [(1, "c", 7), (2, "d", 1 << 40), (3, "e", 3)]
 
     # A column with the name of one that was dropped is another one.
-    given.table.drop("title")
+    given.table.alter("DROP COLUMN title")
     given.table.alter("ADD COLUMNS (title STRING)")
     given.write_after_command((3, None, "x", 6, False))
     given.write((3, 3, "f", 7, False))
@@ -117,9 +117,8 @@ def test_decimals_are_widened(spark: SparkSession, tmp_path: Path) -> None:
     low, high = Decimal("-1.50"), Decimal("99999999.99")
     given.write((1, "a", low, None, 1, False), (2, "b", high, Decimal("0.0001"), 1, False))
     given.table.set({"delta.enableTypeWidening": "true"})
-    types = spark.sql("SELECT CAST(0 AS DECIMAL(30, 2)) AS k, CAST(0 AS DECIMAL(38, 4)) AS v").schema
-    for name in ("k", "v"):
-        given.table.widen(name, types[name].dataType)
+    for name, kind in (("k", "DECIMAL(30, 2)"), ("v", "DECIMAL(38, 4)")):
+        given.table.alter(f"ALTER COLUMN {name} TYPE {kind}")
     fields = (ConnectField("k", decimal(30, 2)), ConnectField("v", decimal(38, 4)))
     given.schema = table_schema("p", "t", *fields, key=("k",))
     big = Decimal("-1234567890123456789012345678.91")

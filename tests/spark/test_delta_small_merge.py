@@ -23,10 +23,10 @@ from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_small_merge import merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import is_conflict
-from tailrace.spark_consumer.sink.merge_statement import SOURCE
+from tailrace.spark_consumer.sink.merge_statement import SOURCE, RowChanges
 from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
-from tailrace.spark_consumer.sink.target_table import RowChanges, TargetTable
+from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.small_data import with_settings
 from tests.spark.records import connect, decimal, table_schema
 from tests.spark.running import count_jobs
@@ -213,7 +213,7 @@ def test_columns_that_somebody_has_changed_meanwhile(spark: SparkSession, tmp_pa
     batch = changes(table, schema, [(1, "7", 1, False)])
     table.set({"delta.columnMapping.mode": "name"})
 
-    table.drop("name")
+    table.alter("DROP COLUMN name")
     assert not merge_small(table.transaction(spark), batch)
 
     table.alter("ADD COLUMNS (name BIGINT)")

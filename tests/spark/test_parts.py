@@ -18,7 +18,6 @@ from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import parse
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.session import coordinates
 from tailrace.spark_consumer.sink import initial_load
@@ -26,7 +25,6 @@ from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.sink.state import TargetState
-from tailrace.spark_consumer.sink.table_evolution import evolve
 from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.source.control import ControlRecord, ControlTopic
 from tailrace.spark_consumer.source.kafka import range_options, stream_options
@@ -371,6 +369,6 @@ def test_table_without_key_is_refused_by_the_delta_sink(exists: bool) -> None:
     table = DeltaTable(cast("SparkSession", None), Location.at("/nowhere"))
 
     with pytest.raises(SinkError, match="has no key") as caught:
-        evolve(table, schema, (), EvolutionPolicy()) if exists else table.create(schema, {})
+        table.require_owned(schema) if exists else table.create(schema, {})
 
     assert "do not mask or truncate key columns" in caught.value.hint

@@ -17,9 +17,10 @@ from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.evolution.stored_text import SourceNames
+from tailrace.spark_consumer.sink.evolve import evolve
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import StoredColumn, StoredTable, load_dialect
-from tailrace.spark_consumer.sink.jdbc_evolution import evolve
+from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import Layout
@@ -128,7 +129,8 @@ def run(table: Table, database: Database, wanted: TargetForm, changes: list[Alte
     database.left = left
     session = cast("Session", database)
     table.read(session)
-    evolve(table, session, wanted, changes, EvolutionPolicy("evolve" if table.shard is None else "lenient"))
+    policy = EvolutionPolicy("evolve" if table.shard is None else "lenient")
+    evolve(JdbcOperations(table, wanted, session), wanted.schema, changes, policy)
 
 
 @pytest.mark.parametrize("made", range(3))
@@ -195,7 +197,8 @@ def test_columns_exchange_their_names_through_a_third_one() -> None:
     session = cast("Session", database)
     table.read(session)
 
-    evolve(table, session, form(id="int64", a="int32", b="int32"), changes, EvolutionPolicy("lenient"))
+    wanted = form(id="int64", a="int32", b="int32")
+    evolve(JdbcOperations(table, wanted, session), wanted.schema, changes, EvolutionPolicy("lenient"))
 
     updates = [text.split(" SET ")[1] for text in database.done if text.startswith("UPDATE")]
     assert updates == ["`c` = `a`", "`a` = `b`", "`b` = `c`"]
