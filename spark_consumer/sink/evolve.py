@@ -28,13 +28,15 @@ from tailrace.spark_consumer.sink.operations import (
     Change,
     Drop,
     FillColumns,
+    MarkExisting,
     Note,
     Rename,
     Retype,
     Widen,
 )
+from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.shared_target import Shard
-from tailrace.spark_consumer.sink.state import TargetState
+from tailrace.spark_consumer.sink.state import TargetState, key_text
 from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
 
 log = structlog.get_logger(__name__)
@@ -43,10 +45,12 @@ log = structlog.get_logger(__name__)
 class Wording(NamedTuple):
     """How messages speak of a target."""
 
+    name: str
+    """Such as ``the Delta table /tables/shop/orders``."""
     target: str
     """Such as ``Delta table``."""
     remove: str
-    """What makes room for a new target, such as ``drop the target table``."""
+    """What makes room for a new target, such as ``move the Delta table away``."""
     keeps_type: str
     """Why the type of a column stays."""
     by_hand: str = ""
@@ -80,6 +84,16 @@ class Target(Protocol):
 
     def declared(self, change: TypeChange) -> str:
         """Return the type that a column of the target has, for a person."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the target has rows."""
+
+    def added(self, layout: Layout) -> Sequence[tp.StructField]:
+        """Return the columns of a layout as the target has them."""
+
+    def mismatch(self, column: tp.StructField) -> tuple[str, str] | None:
+        """Return the types of a column of the layout, the stored one and its own; None if it is missing or fits."""
 
     def can_widen(self, stored: tp.DataType, wider: tp.DataType) -> bool:
         """Return whether the type of a column can change."""
@@ -127,6 +141,57 @@ def evolve(target: Target, schema: TableSchema, alterations: Sequence[Alteration
     evolution.check(policy)
     evolution.apply(Attempt.of(plan, since, stored, wanted, policy))
     return Evolved.by(plan)
+
+
+def require_same_key(stored: str, schema: TableSchema, wording: Wording) -> None:
+    """Raise SinkError if a target has another key (``TargetState.key``)."""
+    if stored and stored != key_text(schema):
+        raise SinkError(
+            f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
+            hint=reload_remedy(schema.topic, wording.remove),
+            stored=stored,
+            now=key_text(schema),
+        )
+
+
+def require_same_shape(target: Target, layout: Layout) -> None:
+    """Raise SinkError if a target has another shape."""
+    stored, wording = target.state.shape or "scd1", target.wording
+    if stored != layout.shape:
+        raise SinkError(
+            f"{wording.name} has the shape {stored}, and the configuration asks for {layout.shape}",
+            hint=f"set the shape {stored} for the table in sink.shape.overrides; or " + load_remedy(wording.remove),
+        )
+
+
+def add_columns(target: Target, layout: Layout) -> None:
+    """Add the columns of a layout that a target lacks, and note them. Raises SinkError for one of another type."""
+    columns, wording = target.added(layout), target.wording
+    for column in columns:
+        types = target.mismatch(column)
+        if types is not None:
+            raise SinkError(
+                f"{wording.name} has a column {column.name} of another type than the metadata column of that name",
+                hint="give the field another column in add.fields, as in field:name, or drop the column",
+                stored=types[0],
+                wanted=types[1],
+            )
+    stored = {name.lower() for name in target.column_names}
+    missing = [column for column in columns if column.name.lower() not in stored]
+    of_shape = {column.name for column in layout.own_columns}
+    if layout.takes_changelog and any(column.name in of_shape for column in missing) and target.has_rows:
+        raise SinkError(
+            f"{wording.name} has rows, and not the columns of the shape {layout.shape}",
+            hint=f"set another target, or {wording.remove}",
+            missing=[column.name for column in missing],
+        )
+    names, state = [column.name for column in columns], target.state
+    operations: list[Change] = [Add(tuple(missing))] if missing else []
+    if IS_DELETED in names and IS_DELETED not in state.added:
+        operations.append(MarkExisting())
+    noted = state.with_layout(layout.shape, names)
+    if operations or noted != state:
+        target.change([*operations, Note(noted)])
 
 
 def caught_up(state: TargetState, schema: TableSchema, alterations: Sequence[Alteration]) -> TargetState:

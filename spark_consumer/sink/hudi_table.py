@@ -36,6 +36,7 @@ from tailrace.spark_consumer.sink.operations import (
     AllowNull,
     Drop,
     FillColumns,
+    MarkExisting,
     Note,
     Operation,
     RemoveRows,
@@ -347,7 +348,7 @@ class HudiTable(TargetTable):
                 self._change_rows(lambda rows: rows.withColumnRenamed(operation.old, operation.new))
 
     def mark_existing(self) -> None:
-        """Mark the rows that the table has as not deleted."""
+        """Mark the rows as not deleted that have no mark."""
         rows = self.rows().where(fn.col(IS_DELETED).isNull()).withColumn(IS_DELETED, fn.lit(False))
         self._write(self._whole(rows), "upsert", self._carried())
 
@@ -462,5 +463,5 @@ def _calls(operation: Operation) -> list[str]:
             return [f"set({dict(operation.properties)!r})"]
         case RemoveRows():
             return ["remove_rows()"]
-        case FillColumns() | Note():
+        case FillColumns() | MarkExisting() | Note():
             raise TypeError(operation)

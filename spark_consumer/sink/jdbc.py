@@ -25,19 +25,19 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, check_names, upsert_columns
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.evolve import caught_up, evolve
+from tailrace.spark_consumer.sink.evolve import add_columns, caught_up, evolve, require_same_key, require_same_shape
 from tailrace.spark_consumer.sink.history import entry_columns
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
-from tailrace.spark_consumer.sink.jdbc_layout import add_columns, truncate
-from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations
+from tailrace.spark_consumer.sink.jdbc_layout import truncate
+from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations, wording
 from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, check_url, connection_properties
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, JdbcTable
@@ -48,12 +48,11 @@ from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.shared_target import REMOVE_SHARD, SEVERAL
-from tailrace.spark_consumer.sink.state import Stored, TargetState
+from tailrace.spark_consumer.sink.state import Stored, TargetState, key_text
 from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_column, upsert_row
-from tailrace.spark_consumer.sink.target_table import key_text, require_key
+from tailrace.spark_consumer.sink.target_table import require_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
-from tailrace.spark_consumer.source.kafka import reload_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -175,9 +174,12 @@ class JdbcSink:
             assert table.entry is not None
             self._check_owner(table, (table.owner or table.entry).state, schema)
             table.claim_shard(session)
-            add_columns(table, session, form)
+            operations = JdbcOperations(table, form, session)
+            check_names(schema, form.added_names)
+            require_same_shape(operations, form.layout)
+            add_columns(operations, form.layout)
             policy = self._policy if table.shard is None else table.shard.policy(self._policy)
-            target.evolved = evolve(JdbcOperations(table, form, session), schema, alterations, policy)
+            target.evolved = evolve(operations, schema, alterations, policy)
             check_owned(table, form)
 
     @contextmanager
@@ -250,13 +252,7 @@ class JdbcSink:
                 table_topic=owner.topic,
                 batch_topic=schema.topic,
             )
-        if owner.key != key_text(schema):
-            raise SinkError(
-                f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
-                hint=reload_remedy(schema.topic, "drop or rename the target table"),
-                stored=owner.key,
-                now=key_text(schema),
-            )
+        require_same_key(owner.key, schema, wording(table))
 
     def _write(self, batch: TableBatch) -> None:
         target = self._targets[batch.schema.topic]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -11,14 +10,9 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.rowkind import RowKind
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
-from tailrace.spark_consumer.changelog.flatten import check_names
-from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, sequence_bytes
-from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
+from tailrace.spark_consumer.sink.jdbc_columns import TargetForm, sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table
 from tailrace.spark_consumer.sink.shape import IS_DELETED, KIND, PART, RECORD, TIME
-from tailrace.spark_consumer.source.common_type import common_type
-from tailrace.spark_consumer.source.kafka import load_remedy
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
@@ -27,42 +21,6 @@ _RANK: Final = "tailrace_rank"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 log = structlog.get_logger(__name__)
-
-
-def add_columns(table: JdbcTable, session: Session, form: TargetForm) -> None:
-    """Add the columns of the layout that the table lacks, and note them in the ledger.
-
-    Raises SinkError for a table of another shape, and for a column of another type.
-    """
-    assert table.entry is not None
-    check_names(form.schema, form.added_names)
-    entry, stored = table.entry, require_table(table)
-    _require_same_shape(table, form)
-    for column in form.added:
-        found = stored.column(column.name)
-        if found is not None and not _fits(table, column, found):
-            raise SinkError(
-                f"the table {table.sql_name} has a column {column.name} of another type than the metadata column of "
-                "that name",
-                hint="give the field another column in add.fields, as in field:name, or drop the column",
-                stored=found.declared,
-                wanted=table.dialect.column_type(column.kind, column.role, form.keys),
-            )
-    state = entry.state.with_layout(form.layout.shape, form.added_names)
-    if state == entry.state:
-        return
-    quote = table.dialect.quote
-    missing = [column for column in form.added if stored.column(column.name) is None]
-    with session.transaction():
-        table.lock(session)
-        for column in missing:
-            definition = table.definition(column, form.keys)
-            session.execute(f"ALTER TABLE {table.sql_name} ADD COLUMN {quote(column.name)} {definition}")
-        if IS_DELETED in form.added_names and IS_DELETED not in entry.state.added:
-            deleted = quote(IS_DELETED)
-            session.execute(f"UPDATE {table.sql_name} SET {deleted} = FALSE WHERE {deleted} IS NULL")
-        table.write_entry(session, replace(entry, state=state))
-    table.read(session)
 
 
 def truncate(
@@ -108,21 +66,3 @@ def _add_deletes(table: JdbcTable, session: Session, form: TargetForm, bound: st
         f"WHERE {_RANK} = 1 AND {kind} <> '{RowKind.DELETE.value}' AND {sequence} < {bound}",
         *parameters,
     )
-
-
-def _require_same_shape(table: JdbcTable, form: TargetForm) -> None:
-    assert table.entry is not None
-    stored = table.entry.state.shape or "scd1"
-    if stored != form.layout.shape:
-        raise SinkError(
-            f"the table {table.sql_name} has the shape {stored}, and the configuration asks for {form.layout.shape}",
-            hint=f"set the shape {stored} for the table in sink.shape.overrides; or "
-            + load_remedy("drop or rename the target table"),
-        )
-
-
-def _fits(table: JdbcTable, column: TargetColumn, stored: StoredColumn) -> bool:
-    if column.role is Role.SEQUENCE:
-        return stored.declared.lower() == table.dialect.sequence_type.lower()
-    kind = stored.kind_for(column.kind)
-    return kind is not None and common_type(column.kind, kind) == kind

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql import types as tp
@@ -20,7 +21,18 @@ from tailrace.spark_consumer.sink.evolve import Wording
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, as_text
 from tailrace.spark_consumer.sink.jdbc_dialect import Role
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table, row_of
-from tailrace.spark_consumer.sink.operations import Add, Change, Drop, FillColumns, Note, Rename, Retype, Widen
+from tailrace.spark_consumer.sink.operations import (
+    Add,
+    Change,
+    Drop,
+    FillColumns,
+    MarkExisting,
+    Note,
+    Rename,
+    Retype,
+    Widen,
+)
+from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value
 from tailrace.spark_consumer.source.kafka import load_remedy
@@ -35,12 +47,18 @@ if TYPE_CHECKING:
 Statement = tuple[str, Sequence[str | None]]
 """Its text and its parameters."""
 
-WORDING: Final = Wording(
-    "target table",
-    "drop the target table",
-    "the type that the target has does not represent its values",
-    "run the statement in the target, after a check of what it does to the rows there; or ",
-)
+_REMOVE: Final = "drop or rename the target table"
+
+
+def wording(table: JdbcTable) -> Wording:
+    """Return how messages speak of a table."""
+    return Wording(
+        f"the table {table.sql_name}",
+        "target table",
+        _REMOVE,
+        "the type that the target has does not represent its values",
+        "run the statement in the target, after a check of what it does to the rows there; or ",
+    )
 
 
 def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
@@ -61,7 +79,7 @@ class JdbcOperations:
     @property
     def wording(self) -> Wording:
         """How messages speak of the table."""
-        return WORDING
+        return wording(self.table)
 
     @property
     def shard(self) -> Shard | None:
@@ -105,6 +123,28 @@ class JdbcOperations:
     def _columns(self) -> dict[str, TargetColumn]:
         return {each.name.lower(): each for each in self.form.source}
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether the table has rows."""
+        return bool(self.session.query(f"SELECT 1 FROM {self.table.sql_name} LIMIT 1"))
+
+    def added(self, layout: Layout) -> Sequence[tp.StructField]:  # noqa: ARG002 - that of the form
+        """Return the columns of the layout; a struct is several."""
+        return [tp.StructField(each.name, each.kind) for each in self.form.added]
+
+    def mismatch(self, column: tp.StructField) -> tuple[str, str] | None:
+        """Return the types of a column of the layout that is stored with another one."""
+        [wanted] = [each for each in self.form.added if each.name == column.name]
+        stored = require_table(self.table).column(column.name)
+        declared = self.table.dialect.column_type(wanted.kind, wanted.role, self.form.keys)
+        if stored is None:
+            return None
+        kind = stored.kind_for(wanted.kind)
+        fits = kind is not None and common_type(wanted.kind, kind) == kind
+        if wanted.role is Role.SEQUENCE:
+            fits = stored.declared.lower() == declared.lower()
+        return None if fits else (stored.declared, declared)
+
     def declared(self, change: TypeChange) -> str:
         """Return the type that a column of the table has."""
         stored = require_table(self.table).column(change.column)
@@ -134,8 +174,8 @@ class JdbcOperations:
 
     def explain(self, operations: Sequence[Change | Retype]) -> str:
         """Return the statements that a person runs."""
-        texts = (self._noted(each.state) if isinstance(each, Note) else self._text(each) for each in operations)
-        return "; ".join(texts)
+        texts = ([self._noted(each.state)] if isinstance(each, Note) else self._texts(each) for each in operations)
+        return "; ".join(chain.from_iterable(texts))
 
     def _noted(self, state: TargetState) -> str:
         """Return the statement that changes the row of the ledger."""
@@ -150,27 +190,31 @@ class JdbcOperations:
     def _statements(self, operation: Change, operations: Sequence[Change]) -> list[Statement]:
         if isinstance(operation, FillColumns):
             return self._fills(operation, self._kinds_after(operations))
-        return [(self._text(operation), ())]
+        return [(text, ()) for text in self._texts(operation)]
 
-    def _text(self, operation: Change | Retype) -> str:
+    def _texts(self, operation: Change | Retype) -> list[str]:
         quote, alter = self.table.dialect.quote, f"ALTER TABLE {self.table.sql_name}"
         match operation:
             case Add():
-                [column] = operation.columns
-                return f"{alter} ADD COLUMN {quote(column.name)} {self._new_type(column)} NULL"
+                columns = ((quote(each.name), self._definition(each)) for each in operation.columns)
+                return [f"{alter} ADD COLUMN {name} {definition}" for name, definition in columns]
             case Drop():
-                return f"{alter} DROP COLUMN {quote(operation.column)}"
+                return [f"{alter} DROP COLUMN {quote(operation.column)}"]
             case Rename():
-                return f"{alter} RENAME COLUMN {quote(operation.old)} TO {quote(operation.new)}"
+                return [f"{alter} RENAME COLUMN {quote(operation.old)} TO {quote(operation.new)}"]
             case Widen() | Retype():
-                return self._retyped(operation.column, operation.kind)
+                return [self._retyped(operation.column, operation.kind)]
+            case MarkExisting():
+                deleted = quote(IS_DELETED)
+                return [f"UPDATE {self.table.sql_name} SET {deleted} = FALSE WHERE {deleted} IS NULL"]
             case FillColumns() | Note():
                 raise TypeError(operation)
 
-    def _new_type(self, column: tp.StructField) -> str:
-        target = self._columns.get(column.name.lower())
-        role = Role.VALUE if target is None or target.kind != column.dataType else target.role
-        return self.table.dialect.column_type(column.dataType, role)
+    def _definition(self, column: tp.StructField) -> str:
+        known = {each.name.lower(): each for each in (*self.form.added, *self.form.source)}
+        target, kind = known.get(column.name.lower()), column.dataType
+        role = Role.VALUE if target is None or target.kind != kind else target.role
+        return self.table.definition(TargetColumn(column.name, kind, role, optional=True), self.form.keys)
 
     def _retyped(self, name: str, kind: tp.DataType) -> str:
         column = self._columns.get(name.lower())  # None: a later statement drops or renames it
@@ -202,7 +246,7 @@ class JdbcOperations:
                 raise SinkError(
                     f"{_name(operation.schema)} was altered in a way that its target table cannot follow: columns "
                     "exchanged names",
-                    hint=load_remedy(WORDING.remove),
+                    hint=load_remedy(_REMOVE),
                 )
             copies |= {left[name].copied.lower(): left[name].column for name in ready if left[name].copied}
             found += [self._fill(left.pop(name), kinds, operation.schema) for name in ready]
@@ -217,7 +261,7 @@ class JdbcOperations:
             if common_type(source, kind) != kind:
                 raise SinkError(
                     f"values of {_name(schema)}, column {fill.copied}, do not fit the type of {fill.column}",
-                    hint=load_remedy(WORDING.remove),
+                    hint=load_remedy(_REMOVE),
                     source=source.simpleString(),
                     target=kind.simpleString(),
                 )
@@ -251,7 +295,7 @@ class JdbcOperations:
                     kinds[operation.new.lower()] = kinds.pop(operation.old.lower(), tp.NullType())
                 case Widen():
                     kinds[operation.column.lower()] = operation.kind
-                case FillColumns() | Note():
+                case FillColumns() | MarkExisting() | Note():
                     pass
         return kinds
 

@@ -62,6 +62,11 @@ class FillColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkExisting:
+    """Mark the rows as not deleted that have no mark."""
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Store a state."""
 
@@ -95,7 +100,7 @@ class RemoveRows:
     """Remove all rows."""
 
 
-Change = Add | Drop | Rename | Widen | FillColumns | Note
+Change = Add | Drop | Rename | Widen | FillColumns | MarkExisting | Note
 """What a target carries out."""
 Operation = Change | Retype | AllowNull | SetProperties | RemoveRows
 """What a person may have to do as well."""

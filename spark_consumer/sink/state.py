@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from tailrace.schemas.sequence import Sequence as Position
+from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.sink.ledger import Ledger
 
 PROPERTIES: Final = MappingProxyType(
@@ -106,6 +107,11 @@ class TargetState:
     def without_load(self) -> TargetState:
         """Return the state of a target whose initial load is closed."""
         return replace(self, **dict.fromkeys(_OF_THE_LOAD, ""))
+
+
+def key_text(schema: TableSchema) -> str:
+    """Return the key columns as a state has them."""
+    return json.dumps(list(schema.key))
 
 
 @dataclass(frozen=True, slots=True)

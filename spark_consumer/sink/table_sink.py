@@ -24,26 +24,26 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.evolve import caught_up, evolve
+from tailrace.spark_consumer.sink.evolve import add_columns, caught_up, evolve, require_same_shape
 from tailrace.spark_consumer.sink.history import history_rows
 from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.merge_statement import SOURCE, RowChanges, merge_versions_statement
 from tailrace.spark_consumer.sink.open_table import After, Committer, OpenTable
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, REMOVE_SHARD, SEVERAL
-from tailrace.spark_consumer.sink.state import TargetState
+from tailrace.spark_consumer.sink.state import TargetState, key_text
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_options import TableOptions
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
-from tailrace.spark_consumer.sink.target_table import key_text
 from tailrace.spark_consumer.sink.versions import changed_versions, kept_rows, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
@@ -184,8 +184,10 @@ class TableSink(ABC, Generic[Table]):
             table.claim_shard()
         if opened.prepared_for != (schema, alterations):
             policy = self._policy if table.shard is None else table.shard.policy(self._policy)
-            table.require_owned(schema, layout)
-            table.add_columns(layout)
+            table.require_owned(schema)
+            require_same_shape(table, layout)
+            check_names(schema, layout.names)
+            add_columns(table, layout)
             opened.evolved = evolve(table, schema, alterations, policy)
             opened.prepared_for = schema, alterations
 

@@ -18,7 +18,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.evolve import caught_up
+from tailrace.spark_consumer.sink.evolve import add_columns, caught_up
 from tailrace.spark_consumer.sink.operations import Add, AllowNull, Drop, Operation, RemoveRows, SetProperties, Widen
 from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.state import TargetState
@@ -63,7 +63,7 @@ def take_over(
         )
     if not has_sequence:
         table.change([Add.one(SEQUENCE_COLUMN, SEQUENCE_TYPE)])
-    table.add_columns(layout)
+    add_columns(table, layout)
     table.set(caught_up(state, schema, alterations).properties)
     log.info("existing table taken over", table=table.name, columns_of_others=_others(table, schema, layout))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,9 +14,8 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.evolve import Wording
+from tailrace.spark_consumer.sink.evolve import Wording, require_same_key
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.merge_statement import RowChanges, merge_statement
 from tailrace.spark_consumer.sink.operations import (
@@ -26,6 +24,7 @@ from tailrace.spark_consumer.sink.operations import (
     Change,
     Drop,
     FillColumns,
+    MarkExisting,
     Note,
     Operation,
     RemoveRows,
@@ -41,7 +40,6 @@ from tailrace.spark_consumer.sink.table_names import Location, literal, quote
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
-from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -163,7 +161,8 @@ class TargetTable(ABC):
     def wording(self) -> Wording:
         """How messages speak of the table."""
         keeps_type = f"{self.format} cannot change the type of the column"
-        return Wording(f"{self.format} table", f"move the {self.format} table away", keeps_type)
+        name = f"the {self.format} table {self.name}"
+        return Wording(name, f"{self.format} table", f"move the {self.format} table away", keeps_type)
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -181,36 +180,32 @@ class TargetTable(ABC):
         """Return the type that a column of the table has."""
         return change.stored.simpleString()
 
-    def require_owned(self, schema: TableSchema, layout: Layout = PLAIN) -> None:
-        """Raise SinkError for a table that is not one of the captured table with its key and its shape."""
+    @property
+    def has_rows(self) -> bool:
+        """Whether the table has rows; those whose files are all marked as deleted count."""
+        return not self.has_no_files
+
+    def added(self, layout: Layout) -> Sequence[tp.StructField]:
+        """Return the columns of a layout."""
+        return layout.columns
+
+    def mismatch(self, column: tp.StructField) -> tuple[str, str] | None:
+        """Return the types of a column of a layout that is stored with another one."""
+        name, wanted = column.name.lower(), column.dataType
+        found = next((each.dataType for each in self.columns if each.name.lower() == name), wanted)
+        fits = common_type(wanted, found) == found
+        return None if fits else (found.simpleString(), wanted.simpleString())
+
+    def require_owned(self, schema: TableSchema) -> None:
+        """Raise SinkError for a table that is not one of the captured table with its key."""
         if schema.key:
             # Another key is the first thing to say, also where the format cannot have it.
-            self._require_same_key(schema)
+            require_same_key(self.state.key, schema, self.wording)
         self.check_schema(schema)
         if seq.SEQUENCE_COLUMN not in self.columns.names:
             raise SinkError(
-                f"the {self.format} table {self.name} was not created by Tailrace: it has no column "
-                f"{seq.SEQUENCE_COLUMN}",
+                f"{self.wording.name} was not created by Tailrace: it has no column {seq.SEQUENCE_COLUMN}",
                 hint="set another target, or move the table away",
-            )
-        stored = self.state.shape or "scd1"
-        if stored != layout.shape:
-            raise SinkError(
-                f"the {self.format} table {self.name} has the shape {stored}, and the configuration asks for "
-                f"{layout.shape}",
-                hint=f"set the shape {stored} for the table in sink.shape.overrides; or "
-                + load_remedy(self.wording.remove),
-            )
-        check_names(schema, layout.names)
-
-    def _require_same_key(self, schema: TableSchema) -> None:
-        stored = self.state.key
-        if stored and stored != key_text(schema):
-            raise SinkError(
-                f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
-                hint=reload_remedy(schema.topic, self.wording.remove),
-                stored=stored,
-                now=key_text(schema),
             )
 
     def check_schema(self, schema: TableSchema) -> None:
@@ -232,6 +227,9 @@ class TargetTable(ABC):
                 self.store(operation.state)
             elif isinstance(operation, FillColumns):
                 self._fill(operation)
+            elif isinstance(operation, MarkExisting):
+                if self.has_rows:
+                    self.mark_existing()
             else:
                 self._carry_out(operation)
 
@@ -291,7 +289,7 @@ class TargetTable(ABC):
         self.replace(stored.select(*columns), once=once)
 
     def mark_existing(self) -> None:
-        """Mark the rows that the table has as not deleted; not those that another process has marked meanwhile."""
+        """Mark the rows as not deleted that have no mark."""
         self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false WHERE {IS_DELETED} IS NULL")
 
     def truncate_before(self, sequence: seq.Sequence, layout: Layout) -> None:
@@ -308,32 +306,6 @@ class TargetTable(ABC):
         """Return the SQL condition of the rows with a smaller sequence."""
         fields = ", ".join(f"'{name}', {value}L" for name, value in sequence._asdict().items())
         return f"{seq.SEQUENCE_COLUMN} < named_struct({fields})"
-
-    def add_columns(self, layout: Layout) -> None:
-        """Add the columns of a layout that the table lacks, and note them."""
-        stored = {field.name.lower(): field.dataType for field in self.columns}
-        for column in layout.columns:
-            found = stored.get(column.name.lower(), column.dataType)
-            if common_type(column.dataType, found) != found:
-                raise SinkError(
-                    f"the {self.format} table {self.name} has a column {column.name} of another type than the metadata "
-                    "column of that name",
-                    hint="give the field another column in add.fields, as in field:name, or drop the column",
-                    stored=found.simpleString(),
-                    wanted=column.dataType.simpleString(),
-                )
-        missing = [column for column in layout.columns if column.name.lower() not in stored]
-        if layout.takes_changelog and set(missing) & set(layout.own_columns) and not self.has_no_files:
-            raise SinkError(
-                f"the {self.format} table {self.name} has rows, and not the columns of the shape {layout.shape}",
-                hint="set another target, or move the table away",
-                missing=[column.name for column in missing],
-            )
-        if missing:
-            self.change([Add(tuple(missing))])
-        if IS_DELETED in (column.name for column in missing) and not self.has_no_files:
-            self.mark_existing()
-        self.store(self.state.with_layout(layout.shape, layout.names))
 
     @property
     def state(self) -> TargetState:
@@ -441,7 +413,7 @@ def _clause(operation: Operation) -> str:
             return f"ALTER COLUMN {quote(operation.column)} DROP NOT NULL"
         case SetProperties():
             return f"SET TBLPROPERTIES ({assignments(operation.properties)})"
-        case RemoveRows() | FillColumns() | Note():
+        case RemoveRows() | FillColumns() | MarkExisting() | Note():
             raise TypeError(operation)
 
 
@@ -475,8 +447,3 @@ def require_key(schema: TableSchema) -> None:
             hint="set key columns with message.key.columns in the producer, and do not mask or truncate key columns "
             "(column.mask, column.truncate)",
         )
-
-
-def key_text(schema: TableSchema) -> str:
-    """Return the key columns as a target stores them."""
-    return json.dumps(list(schema.key))

@@ -63,8 +63,7 @@ from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.ledger_topic import COMPACTED, LedgerTopic
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shared_target import ALONE, require_owner
-from tailrace.spark_consumer.sink.state import Stored, TargetState
-from tailrace.spark_consumer.sink.target_table import key_text
+from tailrace.spark_consumer.sink.state import Stored, TargetState, key_text
 from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.sequence import sequence_literal
 
