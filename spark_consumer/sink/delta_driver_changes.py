@@ -11,7 +11,7 @@ from pyspark.sql import functions as fn
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type
 from tailrace.spark_consumer.sink.delta_rewrite import table_row
-from tailrace.spark_consumer.sink.merge_statement import type_names
+from tailrace.spark_consumer.sink.statements import type_names
 from tailrace.spark_consumer.sink.table_columns import removed_column, stored_columns
 from tailrace.spark_consumer.sink.target_table import TargetTable
 

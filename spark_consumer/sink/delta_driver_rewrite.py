@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.sink.delta_files import DataFile
     from tailrace.spark_consumer.sink.delta_log import LogTransaction, Staged
-    from tailrace.spark_consumer.sink.merge_statement import RowChanges
+    from tailrace.spark_consumer.sink.statements import RowChanges
 
 MOST_ROWS: Final = 2000
 """The driver looks at the key of each row."""
@@ -188,7 +188,7 @@ def _content(files: Iterable[DataFile]) -> tuple[str, ...]:
 def _merged(spark: SparkSession, stored: TableRows, found: Any) -> Any | None:
     """Return the rows of the table after changes; None if that is not simple.
 
-    A row changes if the sequence of its change is greater (merge_statement.py).
+    A row changes if the sequence of its change is greater (statements.py).
     """
     form = stored.form
     changes = form.changes(found)

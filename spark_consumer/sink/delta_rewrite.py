@@ -1,7 +1,7 @@
 """Writes a batch with few changes to a Delta table of a few kilobytes: all rows of the table again, in one commit.
 
 MERGE plans and runs five queries and writes two files for a changed row. For a table this small the new file with all
-rows is about as large as those two. The result is that of the MERGE statement (merge_statement.py).
+rows is about as large as those two. The result is that of the MERGE statement (statements.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import types as tp
 
     from tailrace.spark_consumer.sink.delta_log import LogTransaction
-    from tailrace.spark_consumer.sink.merge_statement import RowChanges
+    from tailrace.spark_consumer.sink.statements import RowChanges
 
 REWRITTEN_BYTES: Final = 64 << 10
 REWRITTEN_FILES: Final = 16

@@ -7,6 +7,8 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tailrace.runtime.config.section import supported
+from tailrace.runtime.config.value_types import BOOLEAN, DIRECTORY, integer
 from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
@@ -15,29 +17,71 @@ from tailrace.spark_consumer.sink.delta_driver_changes import ChangeForm, Change
 from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
-from tailrace.spark_consumer.sink.delta_options import DeltaOptions, check_location
 from tailrace.spark_consumer.sink.delta_rewrite import rewrite_small
 from tailrace.spark_consumer.sink.delta_small_merge import FEW_CHANGES, MOST_CHANGES, merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import DeltaUpkeep, is_conflict
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.ledger import overlaps
-from tailrace.spark_consumer.sink.merge_statement import RowChanges
 from tailrace.spark_consumer.sink.open_table import After, OpenTable
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
+from tailrace.spark_consumer.sink.shape import PROPERTIES, TableOptions, check_fields, shape_images
+from tailrace.spark_consumer.sink.statements import RowChanges
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
-from tailrace.spark_consumer.sink.table_names import location
+from tailrace.spark_consumer.sink.table_names import TABLE_NAME, location
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import retried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.runtime.config.draft import Draft
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.sink.delta_log import LogTransaction
     from tailrace.spark_consumer.sink.ledger import Ledger
     from tailrace.spark_consumer.source.ranges import TopicRange
+
+
+class DeltaOptions(TableOptions):
+    """Settings of the Delta sink."""
+
+    path: str | None = supported(
+        "sink.path",
+        DIRECTORY,
+        default_note="required without sink.table",
+        doc="Directory of the tables; a table is at <path>/<database>/<table>, with special characters as %XX.",
+    )
+    table: str | None = supported(
+        "sink.table",
+        TABLE_NAME,
+        doc="Name of the tables in a catalog, instead of sink.path, such as main.shop.{table} or "
+        "main.{database}.{table}; other characters than letters, digits and _ in a name are written as _xXX. A missing "
+        "schema is created.",
+    )
+    purge_percent: int = supported(
+        "sink.purge.percent",
+        integer(0),
+        default="20",
+        doc="Rows that deletion vectors mark as deleted, as a percentage of the rows of the table, from which OPTIMIZE "
+        "is followed by REORG TABLE … APPLY (PURGE): it rewrites the files that have deletion vectors. 0: never.",
+    )
+    vacuum: bool = supported(
+        "sink.vacuum",
+        BOOLEAN,
+        default="true",
+        doc="Whether the query runs VACUUM when a table is due for OPTIMIZE, at most once a day in a run. It removes "
+        "files that no version younger than the table property delta.deletedFileRetentionDuration (7 days) needs.",
+    )
+
+
+def check_location(draft: Draft) -> None:
+    """Report a missing location of the tables, or two of them."""
+    given = [name for name in ("sink.path", "sink.table") if draft.is_set(name)]
+    if not given:
+        draft.problems.append("sink.path is missing: the directory of the tables; or set sink.table")
+    if len(given) > 1:
+        draft.problems.append("sink.table: sink.path is set too; use one of them")
+
 
 Changes = TypeVar("Changes", RowChanges, DriverChanges)
 

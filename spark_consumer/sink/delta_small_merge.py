@@ -3,7 +3,7 @@
 MERGE plans and runs five queries, and planning costs the same for 100 rows as for 10,000. Here the rows of the batch
 are values in the driver. One query finds the rows of the table that have their keys, and the driver compares; another
 one writes the new rows. One commit has the new file and the deletion vectors of the files with replaced rows. The
-result is that of the MERGE statement (merge_statement.py), whose conditions are used.
+result is that of the MERGE statement (statements.py), whose conditions are used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.spark_consumer.local_rows import local_rows, read_bytes
 from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_log import Author, columns_of
 from tailrace.spark_consumer.sink.delta_rewrite import can_be_rewritten, table_row
-from tailrace.spark_consumer.sink.merge_statement import IS_LATER, same_key
+from tailrace.spark_consumer.sink.statements import IS_LATER, same_key
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.small_data import SMALL_TABLE, by_operator, interpreted
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.sink.delta_files import DataFile
     from tailrace.spark_consumer.sink.delta_log import LogTransaction
-    from tailrace.spark_consumer.sink.merge_statement import RowChanges
+    from tailrace.spark_consumer.sink.statements import RowChanges
 
 FEW_CHANGES: Final = 500
 MOST_CHANGES: Final = 10_000

@@ -2,24 +2,111 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from random import randrange
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
+import structlog
+
+from tailrace.runtime.config.section import prefixed, supported
+from tailrace.runtime.config.value_types import ANY_TEXT, DIRECTORY, integer, one_of
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext
-from tailrace.spark_consumer.sink.hudi_options import HudiOptions
 from tailrace.spark_consumer.sink.hudi_table import HudiTable
-from tailrace.spark_consumer.sink.hudi_upkeep import HudiUpkeep
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
-from tailrace.spark_consumer.sink.table_names import path_segment, plain_name
+from tailrace.spark_consumer.sink.shape import (
+    OVERRIDES_DOC,
+    PROPERTIES,
+    Shape,
+    TableOptions,
+    check_fields,
+    overrides,
+    shape_images,
+)
+from tailrace.spark_consumer.sink.table_names import literal, path_segment, plain_name
 from tailrace.spark_consumer.sink.table_sink import TableSink
+from tailrace.spark_consumer.sink.table_upkeep import Upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.schemas.table import TableSchema
+
+log = structlog.get_logger(__name__)
+
+
+class HudiUpkeep(Upkeep[HudiTable]):
+    """Runs the procedure of Hudi that clusters a table; Hudi itself removes old files and joins small ones.
+
+    Clustering joins the files that are small after all and sorts the rows by key, so that files have narrow ranges of
+    keys. Its commit has no ledger; the ledgers of the commits before it count. Hudi does not number its commits: each
+    start of the query begins to count at a random number.
+    """
+
+    def __init__(self, batches: int) -> None:
+        super().__init__(batches)
+        self._first = randrange(1 << 16)  # so that short runs are due as often in the mean
+        self._written: Counter[str] = Counter()
+
+    def after_batch(self, table: HudiTable) -> None:
+        """Count a batch that changed a table."""
+        self._written[table.name] += 1
+        super().after_batch(table)
+
+    def _commits(self, table: HudiTable) -> int:
+        return self._first + self._written[table.name]
+
+    def _tend(self, spark: SparkSession, table: HudiTable) -> None:
+        order = literal(",".join(table.key))
+        # Without them the procedure has Hudi's defaults: a metadata table, and the timeline server. It splits their
+        # text at commas and equals signs.
+        given = {name: value for name, value in table.options.items() if value and not {",", "="} & set(value)}
+        options = literal(",".join(f"{name}={value}" for name, value in given.items()))
+        spark.sql(
+            f"CALL run_clustering(path => {literal(table.name)}, order => {order}, options => {options})"
+        ).collect()
+        log.info("table clustered", table=table.name)
+
+
+HudiShape = Literal["scd1", "soft-delete"]
+"""Shapes with one row per key: Hudi identifies a row by its key."""
+
+
+class HudiOptions(TableOptions):
+    """Settings of the Hudi sink."""
+
+    shape: Shape = supported(
+        "sink.shape",
+        one_of(HudiShape),
+        default="scd1",
+        doc="Shape of the tables. scd1: a row per key, equal to that of the source. soft-delete: as scd1, but a row "
+        "that the source deletes stays with its last values, and its column __deleted becomes true.",
+    )
+    shape_overrides: tuple[tuple[str, Shape], ...] = supported(
+        "sink.shape.overrides", overrides(get_args(HudiShape)), default="", doc=OVERRIDES_DOC
+    )
+    path: str = supported(
+        "sink.path",
+        DIRECTORY,
+        required=True,
+        doc="Directory of the tables; a table is at <path>/<database>/<table>, with special characters as %XX.",
+    )
+    table_properties: Mapping[str, str] = prefixed(
+        "sink.properties.*",
+        ANY_TEXT,
+        doc="Options of Hudi for all writes, such as hoodie.metadata.enable or hoodie.parquet.max.file.size.",
+    )
+    optimize_batches: int = supported(
+        "sink.optimize.batches",
+        integer(0),
+        default="100",
+        doc="After how many batches with changes of a table the query joins small files and sorts them (clustering); "
+        "a start begins to count at a random number. 0: never.",
+    )
+
 
 _EXTENSION: Final = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
 _SERIALIZER: Final = "org.apache.spark.serializer.KryoSerializer"

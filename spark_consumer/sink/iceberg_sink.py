@@ -6,21 +6,55 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from tailrace.runtime.config.section import supported
+from tailrace.runtime.config.value_types import BOOLEAN, integer
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext
-from tailrace.spark_consumer.sink.iceberg_options import IcebergOptions, check_table
 from tailrace.spark_consumer.sink.iceberg_table import IcebergTable
 from tailrace.spark_consumer.sink.iceberg_upkeep import IcebergUpkeep, is_conflict
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
-from tailrace.spark_consumer.sink.table_names import location
+from tailrace.spark_consumer.sink.shape import PROPERTIES, TableOptions, check_fields, shape_images
+from tailrace.spark_consumer.sink.table_names import TABLE_NAME, location
 from tailrace.spark_consumer.sink.table_sink import TableSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.runtime.config.draft import Draft
     from tailrace.schemas.table import TableSchema
+
+
+class IcebergOptions(TableOptions):
+    """Settings of the Iceberg sink."""
+
+    table: str = supported(
+        "sink.table",
+        TABLE_NAME,
+        required=True,
+        doc="Name of the tables, as catalog.schema.{table} or catalog.{database}.{table}; other characters than "
+        "letters, digits and _ in a name are written as _xXX. A missing schema is created.",
+    )
+    rewrite_percent: int = supported(
+        "sink.purge.percent",
+        integer(0),
+        default="20",
+        doc="Deleted rows of a file, as a percentage of its rows, from which a compaction rewrites it. 0: never.",
+    )
+    expire_snapshots: bool = supported(
+        "sink.expire.snapshots",
+        BOOLEAN,
+        default="true",
+        doc="Whether a compaction also removes snapshots that are older than the table property "
+        "history.expire.max-snapshot-age-ms (5 days).",
+    )
+
+
+def check_table(draft: Draft) -> None:
+    """Report a name of the tables without a catalog."""
+    if draft.is_set("sink.table") and draft.settings["sink.table"].value.count(".") < 2:
+        draft.problems.append("sink.table: a name such as catalog.schema.{table} is needed, with the catalog of Spark")
+
 
 _EXTENSION: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 

@@ -36,8 +36,7 @@ from tailrace.spark_consumer.sink.evolve import add_columns, caught_up, evolve, 
 from tailrace.spark_consumer.sink.history import entry_columns
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
-from tailrace.spark_consumer.sink.jdbc_layout import truncate
-from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations, wording
+from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations, truncate, wording
 from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, check_url, connection_properties
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, JdbcTable

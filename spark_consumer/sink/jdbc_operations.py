@@ -1,4 +1,4 @@
-"""Operations on a table of the target database, as statements.
+"""Operations on a table of the target database, as statements, and its truncation by shape.
 
 All statements, and the row of the ledger, are one transaction where the database has transactions for DDL. Elsewhere
 each change of a column commits, with what was noted before it, and the UPDATE and the last row of the ledger are one.
@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import structlog
 from pyspark.sql import types as tp
 
+from tailrace.schemas.rowkind import RowKind
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
+from tailrace.schemas.sequence import Sequence as Position
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.plan import Fill, TypeChange
 from tailrace.spark_consumer.sink.evolve import Wording
-from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, as_text
+from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, as_text, sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_dialect import Role
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table, row_of
 from tailrace.spark_consumer.sink.operations import (
@@ -32,7 +36,7 @@ from tailrace.spark_consumer.sink.operations import (
     Retype,
     Widen,
 )
-from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
+from tailrace.spark_consumer.sink.shape import IS_DELETED, KIND, PART, RECORD, TIME, Layout
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value
 from tailrace.spark_consumer.source.kafka import load_remedy
@@ -43,6 +47,12 @@ if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
     from tailrace.spark_consumer.sink.shared_target import Shard
     from tailrace.spark_consumer.sink.state import Stored, TargetState
+
+_RANK: Final = "tailrace_rank"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+log = structlog.get_logger(__name__)
+
 
 Statement = tuple[str, Sequence[str | None]]
 """Its text and its parameters."""
@@ -302,3 +312,48 @@ class JdbcOperations:
 
 def _name(schema: TableSchema) -> str:
     return f"{schema.database}.{schema.table}"
+
+
+def truncate(
+    table: JdbcTable, session: Session, form: TargetForm, truncated: Position, milliseconds: int | None = None
+) -> None:
+    """Remove the rows before a truncate event, mark them as deleted, or add a ``-D`` for each of their keys.
+
+    ``milliseconds``: the time of the event.
+    """
+    bound = table.dialect.binary(sequence_bytes(truncated))
+    own, parameters = table.rows_of_shard()
+    before = " AND ".join(filter(None, (f"{table.dialect.quote(SEQUENCE_COLUMN)} < {bound}", own)))
+    if form.layout.shape == "history":
+        _add_deletes(table, session, form, bound, milliseconds)
+    elif form.layout.keeps_deleted:
+        deleted = table.dialect.quote(IS_DELETED)
+        session.execute(f"UPDATE {table.sql_name} SET {deleted} = TRUE WHERE NOT {deleted} AND {before}", *parameters)
+    else:
+        session.execute(f"DELETE FROM {table.sql_name} WHERE {before}", *parameters)
+    log.info("table truncated", table=table.sql_name, sequence=truncated)
+
+
+def _add_deletes(table: JdbcTable, session: Session, form: TargetForm, bound: str, milliseconds: int | None) -> None:
+    """Add a ``-D`` for each key whose last row is before the event and no ``-D``, as in other histories (history.py).
+
+    It has the place of the row that it removes, one part later. Without a known time it has that of the row.
+    """
+    dialect, stored = table.dialect, require_table(table)
+    quote = dialect.quote
+    kind, part, sequence = quote(KIND), quote(PART), quote(SEQUENCE_COLUMN)
+    changed, parameters = {SEQUENCE_COLUMN: bound, KIND: f"'{RowKind.DELETE.value}'", PART: f"{part} + 1"}, []
+    if milliseconds is not None:
+        time = _EPOCH + timedelta(milliseconds=milliseconds)
+        changed[TIME] = dialect.text_value(tp.TimestampType())
+        parameters.append(f"{time:%Y-%m-%d %H:%M:%S.%f}{dialect.zone}")
+    names = [column.name for column in stored.columns if not column.generated]
+    key = ", ".join(quote(name if (found := stored.column(name)) is None else found.name) for name in form.schema.key)
+    newest_first = ", ".join(f"{quote(name)} DESC" for name in (SEQUENCE_COLUMN, *RECORD))
+    session.execute(
+        f"INSERT INTO {table.sql_name} ({', '.join(map(quote, names))}) "
+        f"SELECT {', '.join(changed.get(name, quote(name)) for name in names)} FROM (SELECT t.*, ROW_NUMBER() OVER "
+        f"(PARTITION BY {key} ORDER BY {newest_first}) AS {_RANK} FROM {table.sql_name} AS t) AS ranked "
+        f"WHERE {_RANK} = 1 AND {kind} <> '{RowKind.DELETE.value}' AND {sequence} < {bound}",
+        *parameters,
+    )

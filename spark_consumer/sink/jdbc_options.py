@@ -13,8 +13,7 @@ from tailrace.runtime.config.section import prefixed, supported
 from tailrace.runtime.config.value_types import SECRET, TEXT, ValueType, integer
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.sink.jdbc_dialect import load_dialect
-from tailrace.spark_consumer.sink.shape import ShapeOptions
-from tailrace.spark_consumer.sink.table_options import SchemaChangeOptions
+from tailrace.spark_consumer.sink.shape import SchemaChangeOptions, ShapeOptions
 
 if TYPE_CHECKING:
     from tailrace.runtime.config.draft import Draft

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from pyspark.sql import types as tp
 
-from tailrace.runtime.config.section import Section, supported
-from tailrace.runtime.config.value_types import ANY_TEXT, InvalidValueError, ValueType, one_of
+from tailrace.runtime.config.section import Section, prefixed, supported
+from tailrace.runtime.config.value_types import ANY_TEXT, InvalidValueError, ValueType, integer, one_of, set_of
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import FIELDS, MetadataField, read_fields
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from tailrace.runtime.config.draft import Draft
+
 
 Shape = Literal["scd1", "soft-delete", "history", "scd2"]
 IS_DELETED: Final = "__deleted"
@@ -234,6 +236,48 @@ class ShapeOptions(MetadataOptions):
         """Return the layout of the table of a topic: the consumer knows a table by it when it chooses the images."""
         database, _, table = topic.removeprefix(f"{prefix}.").partition(".")
         return self.layout(database, table)
+
+
+class SchemaChangeOptions(Section):
+    """What tables do when the source is altered."""
+
+    schema_change_behavior: Behavior = supported(
+        "schema.change.behavior",
+        one_of(Behavior),
+        default="lenient",
+        doc="What a table does with ALTER TABLE: stop (exception); change as the source did, or stop (evolve); as "
+        "evolve, but convert values where the target cannot change a type (try_evolve); gain columns and wider types, "
+        "and keep all columns (lenient); keep its columns and write those that the source still has (ignore).",
+    )
+    included_changes: frozenset[str] = supported(
+        "include.schema.changes",
+        set_of(*CHANGE_NAMES),
+        default="",
+        doc="Kinds of changes, or parts of their names, that schema.change.behavior applies to; others are ignored. "
+        "Empty: all.",
+    )
+    excluded_changes: frozenset[str] = supported(
+        "exclude.schema.changes",
+        set_of(*CHANGE_NAMES),
+        default="",
+        doc="Kinds of changes, or parts of their names, that are ignored.",
+    )
+
+
+class TableOptions(SchemaChangeOptions, ShapeOptions):
+    """Settings of a sink with tables of one format."""
+
+    table_properties: Mapping[str, str] = prefixed(
+        "sink.properties.*",
+        ANY_TEXT,
+        doc="Table properties of new tables, such as delta.logRetentionDuration or format-version.",
+    )
+    optimize_batches: int = supported(
+        "sink.optimize.batches",
+        integer(0),
+        default="100",
+        doc="After how many commits of a table the query compacts its files, counted over all runs. 0: never.",
+    )
 
 
 def fields_check(reserved: Collection[str]) -> Callable[[Draft], None]:

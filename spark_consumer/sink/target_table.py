@@ -17,10 +17,8 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.evolve import Wording, require_same_key
 from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.sink.merge_statement import RowChanges, merge_statement
 from tailrace.spark_consumer.sink.operations import (
     Add,
-    AllowNull,
     Change,
     Drop,
     FillColumns,
@@ -29,13 +27,13 @@ from tailrace.spark_consumer.sink.operations import (
     Operation,
     RemoveRows,
     Rename,
-    Retype,
     SetProperties,
     Widen,
 )
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, Shard
 from tailrace.spark_consumer.sink.state import TargetState
+from tailrace.spark_consumer.sink.statements import RowChanges, alter_clause, assignments, merge_statement
 from tailrace.spark_consumer.sink.table_names import Location, literal, quote
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
@@ -234,7 +232,7 @@ class TargetTable(ABC):
                 self._carry_out(operation)
 
     def _carry_out(self, operation: Add | Drop | Rename | Widen) -> None:
-        self.alter(_clause(operation))
+        self.alter(alter_clause(operation))
 
     def explain(self, operations: Sequence[Operation]) -> str:
         """Return what a person runs to carry out operations: rows are removed first, and properties set."""
@@ -251,7 +249,7 @@ class TargetTable(ABC):
         return "; ".join(
             f"DELETE FROM {self.sql_name}"
             if isinstance(each, RemoveRows)
-            else f"ALTER TABLE {self.sql_name} {_clause(each)}"
+            else f"ALTER TABLE {self.sql_name} {alter_clause(each)}"
             for each in operations
         )
 
@@ -398,25 +396,6 @@ class TargetTable(ABC):
             self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema_name}")
 
 
-def _clause(operation: Operation) -> str:
-    """Return what follows the name of a table in ALTER TABLE."""
-    match operation:
-        case Add():
-            return f"ADD COLUMNS ({column_list(operation.columns)})"
-        case Drop():
-            return f"DROP COLUMN {quote(operation.column)}"
-        case Rename():
-            return f"RENAME COLUMN {quote(operation.old)} TO {quote(operation.new)}"
-        case Widen() | Retype():
-            return f"ALTER COLUMN {quote(operation.column)} TYPE {operation.kind.simpleString()}"
-        case AllowNull():
-            return f"ALTER COLUMN {quote(operation.column)} DROP NOT NULL"
-        case SetProperties():
-            return f"SET TBLPROPERTIES ({assignments(operation.properties)})"
-        case RemoveRows() | FillColumns() | MarkExisting() | Note():
-            raise TypeError(operation)
-
-
 def _filled(fill: Fill, column: tp.StructField, types: Mapping[str, tp.DataType], schema: TableSchema) -> Column:
     """Return the new value of a column."""
     kind = column.dataType
@@ -427,16 +406,6 @@ def _filled(fill: Fill, column: tp.StructField, types: Mapping[str, tp.DataType]
         return value if lost is None else fn.when(lost, fn.raise_error(fn.lit(text)).cast(kind)).otherwise(value)
     added = None if fill.added is None else added_value(fill.added, kind, schema.topic)
     return fn.lit(None).cast(kind) if added is None else added
-
-
-def assignments(properties: Mapping[str, str]) -> str:
-    """Return table properties for Spark SQL."""
-    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-
-
-def column_list(columns: Sequence[tp.StructField]) -> str:
-    """Return columns with their types for Spark SQL."""
-    return ", ".join(f"{quote(column.name)} {column.dataType.simpleString()}" for column in columns)
 
 
 def require_key(schema: TableSchema) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from tailrace.schemas.alteration import AlterationKind, ColumnChange
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.target_table import assignments
+from tailrace.spark_consumer.sink.statements import assignments
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import SinkBackend, WithSettings
 from tests.sinks.conformance import INTEGER, row

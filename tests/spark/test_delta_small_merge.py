@@ -23,7 +23,7 @@ from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_small_merge import merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.delta_upkeep import is_conflict
-from tailrace.spark_consumer.sink.merge_statement import SOURCE, RowChanges
+from tailrace.spark_consumer.sink.statements import SOURCE, RowChanges
 from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import TargetTable

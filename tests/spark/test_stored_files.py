@@ -20,8 +20,8 @@ from tailrace.spark_consumer.normalize.carry_over import HeldFolder
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import RunProgress, SplitCounts, SplitProgress
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
-from tailrace.spark_consumer.sink.assignments import Assignments
 from tailrace.spark_consumer.sink.parquet import _claim_in
+from tailrace.spark_consumer.sink.routing import Assignments
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.progress import TablePosition, TableProgress

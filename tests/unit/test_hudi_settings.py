@@ -11,7 +11,7 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names
-from tailrace.spark_consumer.sink.hudi_options import HudiOptions
+from tailrace.spark_consumer.sink.hudi_sink import HudiOptions
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tests.spark.records import connect, table_schema
 

@@ -16,12 +16,9 @@ from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, UnreachableSinkError, concerns_all_tables
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.query import processing_time
-from tailrace.spark_consumer.sink.assignments import Assignments
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, load_sink
-from tailrace.spark_consumer.sink.routing import QuerySink, SinkRouter
-from tailrace.spark_consumer.sink.shared_query import SharedQuerySink
-from tailrace.spark_consumer.sink.table_sinks import TableSinks
+from tailrace.spark_consumer.sink.routing import Assignments, QuerySink, SharedQuerySink, SinkRouter, TableSinks
 from tailrace.spark_consumer.source.topics import TableFilter
 
 if TYPE_CHECKING:

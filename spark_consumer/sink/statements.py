@@ -1,4 +1,4 @@
-"""The changes of a batch that are merged into a table, and the MERGE statements of table formats."""
+"""The statements of table formats, and the changes of a batch that are merged into a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Final
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
-from tailrace.spark_consumer.sink.table_names import quote
+from tailrace.spark_consumer.sink.operations import (
+    Add,
+    AllowNull,
+    Drop,
+    FillColumns,
+    MarkExisting,
+    Note,
+    Operation,
+    RemoveRows,
+    Rename,
+    Retype,
+    SetProperties,
+    Widen,
+)
+from tailrace.spark_consumer.sink.table_names import literal, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,3 +116,32 @@ def _statement(target: str, on: str, own: Iterable[str], others: Iterable[str], 
         f"WHEN NOT MATCHED AND NOT {deleted} THEN INSERT ({', '.join(names)})"
         f" VALUES ({', '.join(f's.{n}' for n in names)})"
     )
+
+
+def alter_clause(operation: Operation) -> str:
+    """Return what follows the name of a table in ALTER TABLE."""
+    match operation:
+        case Add():
+            return f"ADD COLUMNS ({column_list(operation.columns)})"
+        case Drop():
+            return f"DROP COLUMN {quote(operation.column)}"
+        case Rename():
+            return f"RENAME COLUMN {quote(operation.old)} TO {quote(operation.new)}"
+        case Widen() | Retype():
+            return f"ALTER COLUMN {quote(operation.column)} TYPE {operation.kind.simpleString()}"
+        case AllowNull():
+            return f"ALTER COLUMN {quote(operation.column)} DROP NOT NULL"
+        case SetProperties():
+            return f"SET TBLPROPERTIES ({assignments(operation.properties)})"
+        case RemoveRows() | FillColumns() | MarkExisting() | Note():
+            raise TypeError(operation)
+
+
+def assignments(properties: Mapping[str, str]) -> str:
+    """Return table properties for Spark SQL."""
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+
+
+def column_list(columns: Iterable[tp.StructField]) -> str:
+    """Return columns with their types for Spark SQL."""
+    return ", ".join(f"{quote(column.name)} {column.dataType.simpleString()}" for column in columns)
