@@ -108,7 +108,7 @@ class DeltaSink(TableSink[DeltaTable]):
         self._plans: dict[str, ChangePlan] = {}
         """By topic, of tables that the driver writes."""
 
-    def _target(self, schema: TableSchema) -> DeltaTable:
+    def _table(self, schema: TableSchema) -> DeltaTable:
         return DeltaTable(self._spark, self._location(schema.database, schema.table), self._files)
 
     def _merge_directly(self, opened: OpenTable[DeltaTable], changes: RowChanges, after: After) -> bool:

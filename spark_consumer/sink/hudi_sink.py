@@ -125,7 +125,7 @@ class HudiSink(TableSink[HudiTable]):
         super().__init__(spark, options, context, HudiUpkeep(options.optimize_batches), lambda _: False)
         self._root = options.path.rstrip("/")
 
-    def _target(self, schema: TableSchema) -> HudiTable:
+    def _table(self, schema: TableSchema) -> HudiTable:
         path = f"{self._root}/{path_segment(schema.database)}/{path_segment(schema.table)}"
         name = plain_name(f"{schema.database}_{schema.table}")
         return HudiTable(self._spark, path, name, self._table_properties)

@@ -68,7 +68,7 @@ class IcebergSink(TableSink[IcebergTable]):
         super().__init__(spark, options, context, upkeep, is_conflict)
         self._location = partial(location, path=None, template=options.table)
 
-    def _target(self, schema: TableSchema) -> IcebergTable:
+    def _table(self, schema: TableSchema) -> IcebergTable:
         return IcebergTable(self._spark, self._location(schema.database, schema.table))
 
 

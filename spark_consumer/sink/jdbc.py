@@ -14,8 +14,7 @@ and versions are the same however often their records are read: rows that are th
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -26,12 +25,13 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, check_names, upsert_columns
-from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.evolve import add_columns, caught_up, evolve, require_same_key, require_same_shape
 from tailrace.spark_consumer.sink.history import entry_columns
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
@@ -73,10 +73,11 @@ class _Step:
     merge: Merge | None = None
 
 
-class JdbcSink:
+class JdbcSink(TargetSink[JdbcTarget]):
     """Writes the tables of ``sink.table`` in the database of ``sink.url``."""
 
     def __init__(self, spark: SparkSession, options: JdbcOptions, context: SinkContext) -> None:
+        super().__init__()
         self._options = options
         self._context = context
         self._dialect = load_dialect(options.url)
@@ -86,29 +87,13 @@ class JdbcSink:
         self._policy = EvolutionPolicy(
             options.schema_change_behavior, options.included_changes, options.excluded_changes
         )
-        self._targets: dict[str, JdbcTarget] = {}
-        self._lock = threading.Lock()
+        self._ledgers = threading.Lock()
         """Held while schemas and ledgers are created: tables are processed by several threads."""
-        self._locks: dict[str, threading.RLock] = {}
-        """By the name of a shared table."""
         with self._connections.session() as session:
             self._dialect.start(session)
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
-        """Return the offsets that the table has applied."""
-        known = schema.topic in self._targets
-        try:
-            with self._alone(schema):
-                return self._applied(schema)
-        except NewTopicError:
-            if not known:
-                raise
-        # Somebody may have dropped the table since it was read.
-        return self.applied(schema)
-
-    def _applied(self, schema: TableSchema) -> Mapping[int, int] | None:
-        target, topic_id = self._open(schema), self._context.topic_id(schema.topic)
-        table, entry = target.table, target.table.entry
+    def _applied(self, opened: JdbcTarget, schema: TableSchema) -> Mapping[int, int] | None:
+        table, entry, topic_id = opened.table, opened.table.entry, self._context.topic_id(schema.topic)
         if entry is None:
             return {} if table.stored is None else None  # somebody's table, which is taken over
         if entry.state.topic != schema.topic:
@@ -120,51 +105,23 @@ class JdbcSink:
             with self._connections.session() as session:
                 if not table.has_rows_of_shard(session):
                     table.forget_shard(session)
-                    target.prepared_for = None
+                    opened.prepared_for = None
                     return {}
             hint, remedy = REMOVE_SHARD, {"statement": table.delete_statement(table.shard)}
-        del self._targets[schema.topic]
         entry.ledger.require_same_topic(topic_id, "the table", hint=hint, table=table.sql_name, **remedy)
         return {}
-
-    def prepare_table(self, schema: TableSchema) -> None:
-        """Create the table, take it over, or change its columns as the source did."""
-        with self._alone(schema):
-            self._prepare_target(schema)
-
-    def _prepare_target(self, schema: TableSchema) -> None:
-        alterations = tuple(self._context.alterations(schema.topic))
-        target = self._open(schema)
-        if target.prepared_for == (schema, alterations):
-            return
-        try:
-            self._prepare(target, schema, alterations)
-        except BaseException:
-            self._targets.pop(schema.topic, None)  # somebody may fix the table before the next attempt
-            raise
-        target.prepared_for = schema, alterations
-
-    def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
-        """Apply the records of one table that it has not applied, in one transaction."""
-        try:
-            with self._alone(batch.schema):
-                if self._form(batch.schema).layout.takes_changelog:
-                    self._write_changelog(batch)
-                else:
-                    self._write(batch)
-        except BaseException:
-            # The transaction may have been committed: the next attempt reads from the database what is applied.
-            self._targets.pop(batch.schema.topic, None)
-            raise
 
     def close(self) -> None:
         """Close the connections."""
         self._connections.close()
 
-    def _prepare(self, target: JdbcTarget, schema: TableSchema, alterations: tuple[Alteration, ...]) -> None:
+    def _prepare(self, opened: JdbcTarget, schema: TableSchema) -> None:
+        alterations = tuple(self._context.alterations(schema.topic))
+        if opened.prepared_for == (schema, alterations):
+            return
         require_key(schema)
-        table = target.table
-        target.form = form = self._form(schema)
+        table = opened.table
+        opened.form = form = self._form(schema)
         with self._connections.session() as session:
             if table.owner is not None:
                 self._check_owner(table, table.owner.state, schema)
@@ -178,22 +135,15 @@ class JdbcSink:
             require_same_shape(operations, form.layout)
             add_columns(operations, form.layout)
             policy = self._policy if table.shard is None else table.shard.policy(self._policy)
-            target.evolved = evolve(operations, schema, alterations, policy)
+            opened.evolved = evolve(operations, schema, alterations, policy)
             check_owned(table, form)
+        opened.prepared_for = schema, alterations
 
-    @contextmanager
-    def _alone(self, schema: TableSchema) -> Iterator[None]:
-        """Use the target of a table; no other shard of it does during the block, and what others changed is read."""
-        target = self._open(schema)
-        if target.table.shard is None:
-            yield
-            return
-        with self._locks.setdefault(target.table.sql_name, threading.RLock()):
-            known = target.table.entry
-            with self._connections.session() as session:
-                target.table.read(session)
-            target.table.entry = known or target.table.entry  # a transaction follows what this process knows
-            yield
+    def _refresh(self, opened: JdbcTarget) -> None:
+        known = opened.table.entry
+        with self._connections.session() as session:
+            opened.table.read(session)
+        opened.table.entry = known or opened.table.entry  # a transaction follows what this process knows
 
     def _form(self, schema: TableSchema) -> TargetForm:
         return TargetForm(schema, self._options.layout_of(schema.topic, self._context.prefix))
@@ -201,7 +151,7 @@ class JdbcSink:
     def _begin(self, table: JdbcTable, session: Session, form: TargetForm, alterations: tuple[Alteration, ...]) -> None:
         """Create the table, or take it over; write its row of the ledger."""
         schema = form.schema
-        with self._lock:
+        with self._ledgers:
             table.create_ledger(session)
         state = caught_up(TargetState(schema.topic, key=key_text(schema)), schema, alterations)
         if table.stored is None:
@@ -215,32 +165,28 @@ class JdbcSink:
             table.begin(session, Stored(state.with_layout(form.layout.shape, ()), Ledger(schema.topic)))
         table.read(session)
 
-    def _open(self, schema: TableSchema) -> JdbcTarget:
-        if schema.topic not in self._targets:
-            with self._connections.session() as session:
-                *schemas, name = (
-                    PLACEHOLDER.sub(lambda found: getattr(schema, found[1]), part)
-                    for part in self._options.table.split(".")
+    def _target(self, schema: TableSchema) -> JdbcTarget:
+        with self._connections.session() as session:
+            *schemas, name = (
+                PLACEHOLDER.sub(lambda found: getattr(schema, found[1]), part)
+                for part in self._options.table.split(".")
+            )
+            found = schemas[0] if schemas else self._dialect.current_schema(session)
+            if not found:
+                raise SinkError("the connection has no current schema", hint="name one in sink.url or in sink.table")
+            for part in (found, name):
+                self._dialect.check_name(part, f"the target of {schema.database}.{schema.table}")
+            if name.lower() == LEDGER_TABLE:
+                raise SinkError(
+                    f"a table cannot have the name {LEDGER_TABLE}: it is that of the sink's own table",
+                    hint="set another sink.table",
                 )
-                found = schemas[0] if schemas else self._dialect.current_schema(session)
-                if not found:
-                    raise SinkError(
-                        "the connection has no current schema", hint="name one in sink.url or in sink.table"
-                    )
-                for part in (found, name):
-                    self._dialect.check_name(part, f"the target of {schema.database}.{schema.table}")
-                if name.lower() == LEDGER_TABLE:
-                    raise SinkError(
-                        f"a table cannot have the name {LEDGER_TABLE}: it is that of the sink's own table",
-                        hint="set another sink.table",
-                    )
-                table = JdbcTable(self._dialect, found, name, shard=self._context.shard(schema.topic))
-                with self._lock:
-                    table.read(session)
-                if table.stored is not None:
-                    table.drop_stages(session)
-                self._targets[schema.topic] = JdbcTarget(table, self._form(schema))
-        return self._targets[schema.topic]
+            table = JdbcTable(self._dialect, found, name, shard=self._context.shard(schema.topic))
+            with self._ledgers:
+                table.read(session)
+            if table.stored is not None:
+                table.drop_stages(session)
+        return JdbcTarget(table, self._form(schema))
 
     def _check_owner(self, table: JdbcTable, owner: TargetState, schema: TableSchema) -> None:
         if owner.topic != (schema.topic if table.shard is None else SEVERAL):
@@ -253,8 +199,7 @@ class JdbcSink:
             )
         require_same_key(owner.key, schema, wording(table))
 
-    def _write(self, batch: TableBatch) -> None:
-        target = self._targets[batch.schema.topic]
+    def _write(self, target: JdbcTarget, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - offsets tell it
         entry = target.table.entry
         assert entry is not None
         stored = entry.state.last_truncation
@@ -290,12 +235,7 @@ class JdbcSink:
     def _write_changelog(self, batch: TableBatch) -> None:
         """Write the rows of a changelog in one transaction with the ledger."""
         assert batch.write is not None
-        schema, query = batch.schema, self._context.query_id
-        if self.applied(schema) is not None:
-            entry = self._targets[schema.topic].table.entry
-            (Ledger(schema.topic) if entry is None else entry.ledger).require_reached(query, batch.write)
-        self.prepare_table(schema)
-        target = self._targets[schema.topic]
+        schema, target = batch.schema, self._reached(batch)
         entry, layout = target.table.entry, target.form.layout
         assert entry is not None
         ledger = replace(entry.ledger, id=self._context.topic_id(schema.topic) or entry.ledger.id)

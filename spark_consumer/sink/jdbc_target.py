@@ -21,10 +21,14 @@ from tailrace.spark_consumer.sink.jdbc_columns import (
 )
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Role, Rule, StoredColumn
 from tailrace.spark_consumer.sink.jdbc_table import DELETED, JdbcTable, require_table
+from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.table_names import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from tailrace.spark_consumer.sink.shape import Layout
+    from tailrace.spark_consumer.sink.shared_target import Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,26 @@ class JdbcTarget:
     evolved: Evolved = field(default_factory=Evolved)
     prepared_for: object = None
     """The schema and the alterations that the table was prepared for."""
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self.table.sql_name
+
+    @property
+    def shard(self) -> Shard | None:
+        """The shard that uses the table."""
+        return self.table.shard
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the table."""
+        return self.form.layout
+
+    @property
+    def known(self) -> Ledger:
+        """What is known to be applied."""
+        return Ledger(self.form.schema.topic) if self.table.entry is None else self.table.entry.ledger
 
     def converted(self, values: Iterable[Column]) -> list[Column]:
         """Return the values of the columns of the source that the table has, in its types."""

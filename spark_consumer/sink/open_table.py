@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tailrace.schemas.alteration import Alteration
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.sink.shape import Layout
+    from tailrace.spark_consumer.sink.shared_target import Shard
 
 After = Callable[[Ledger], Ledger]
 """From the ledger of the newest version to that of the commit which follows it."""
@@ -58,6 +59,16 @@ class OpenTable(Generic[Table]):
     """Whether this process has created the table and not written it yet."""
     fits_driver: bool = False
     """Whether the driver would probably write the next batch."""
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self.table.name
+
+    @property
+    def shard(self) -> Shard | None:
+        """The shard that uses the table."""
+        return self.table.shard
 
     @property
     def known(self) -> Ledger:

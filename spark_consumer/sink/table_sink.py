@@ -9,11 +9,9 @@ says that it is applied.
 
 from __future__ import annotations
 
-import threading
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial, reduce
 from typing import TYPE_CHECKING, Final, Generic
@@ -25,12 +23,13 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
-from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.evolve import add_columns, caught_up, evolve, require_same_shape
 from tailrace.spark_consumer.sink.history import history_rows
 from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge
@@ -59,7 +58,7 @@ _SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
 log = structlog.get_logger(__name__)
 
 
-class TableSink(ABC, Generic[Table]):
+class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
     """Writes tables of one format."""
 
     def __init__(
@@ -71,6 +70,7 @@ class TableSink(ABC, Generic[Table]):
         is_conflict: Callable[[BaseException], bool],
     ) -> None:
         """``is_conflict``: whether a failed commit can be tried again, since somebody else changed the same files."""
+        super().__init__()
         self._spark = spark
         self._table_properties = dict(options.table_properties)
         self._options = options
@@ -80,34 +80,23 @@ class TableSink(ABC, Generic[Table]):
         )
         self._upkeep = upkeep
         self._committer = Committer(context.topic_id, is_conflict, uuid.uuid4().hex[:12])
-        self._open: dict[str, OpenTable[Table]] = {}
-        """By topic."""
-        self._locks: dict[str, threading.RLock] = {}
-        """By the name of a table."""
 
     @abstractmethod
-    def _target(self, schema: TableSchema) -> Table:
-        """Return the target of a captured table, which need not exist."""
+    def _table(self, schema: TableSchema) -> Table:
+        """Return the table of a captured table, which need not exist."""
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
-        """Return the offsets that the table has applied."""
-        known = schema.topic in self._open and self._open[schema.topic].is_read
-        try:
-            with self._alone(schema) as opened:
-                return self._applied(opened)
-        except NewTopicError:
-            self._forget(schema.topic)
-            if not known:
-                raise
-        # Somebody may have moved the table away since it was read.
-        return self.applied(schema)
+    def _target(self, schema: TableSchema) -> OpenTable[Table]:
+        table, topic = self._table(schema), schema.topic
+        table.require_format()
+        table.share(self._context.shard(topic))
+        layout = self._options.layout_of(topic, self._context.prefix)
+        return OpenTable(table, topic, layout, self._committer)
 
-    def _forget(self, topic: str) -> None:
-        """Forget what is known of the table of a topic: somebody may change it before the next attempt."""
-        self._open.pop(topic, None)
+    def _refresh(self, opened: OpenTable[Table]) -> None:
+        opened.table.refresh()
 
-    def _applied(self, opened: OpenTable[Table]) -> Mapping[int, int] | None:
-        table, topic = opened.table, opened.topic
+    def _applied(self, opened: OpenTable[Table], schema: TableSchema) -> Mapping[int, int] | None:
+        table, topic = opened.table, schema.topic
         if not opened.is_read and table.exists:
             opened.is_read, opened.ledger = True, self._read_ledger(table, topic)
             self._upkeep.opened(table)
@@ -146,19 +135,10 @@ class TableSink(ABC, Generic[Table]):
         # No commit names the shard. In a copy of a table it can have rows, and what they come from is not known.
         return None if table.has_rows_of_shard() else Ledger(topic)
 
-    def prepare_table(self, schema: TableSchema) -> None:
-        """Create the table, or add the columns that the schema has gained."""
-        try:
-            with self._alone(schema) as opened:
-                self._prepare(opened, schema)
-        except BaseException:
-            self._forget(schema.topic)
-            raise
-
     def _prepare(self, opened: OpenTable[Table], schema: TableSchema) -> None:
         table, layout, alterations = opened.table, opened.layout, tuple(self._context.alterations(schema.topic))
         if not opened.is_read and table.shard is not None:
-            self._applied(opened)  # another shard may have created the table meanwhile
+            self._applied(opened, schema)  # another shard may have created the table meanwhile
         is_empty = not opened.is_read or opened.ledger is not None
         if not opened.is_read:
             self._create(opened, schema)
@@ -191,22 +171,6 @@ class TableSink(ABC, Generic[Table]):
             opened.evolved = evolve(table, schema, alterations, policy)
             opened.prepared_for = schema, alterations
 
-    def write_batch(self, batch: TableBatch, batch_id: int) -> None:
-        """Append and merge the records of one table that it has not applied; a truncate event deletes rows first."""
-        try:
-            with self._alone(batch.schema) as opened:
-                if opened.layout.takes_changelog:
-                    self._write_changelog(batch)
-                else:
-                    self._write(opened, batch, batch_id)
-        except BaseException:
-            # The commit may have been made: the next attempt reads from the table what it has applied.
-            self._forget(batch.schema.topic)
-            raise
-
-    def close(self) -> None:
-        """Do nothing: no resources are held."""
-
     def _write(self, opened: OpenTable[Table], batch: TableBatch, batch_id: int) -> None:
         batch = self._truncate(opened, batch)
         # Also a commit of offsets alone is one behind which somebody else may have written rows.
@@ -229,11 +193,7 @@ class TableSink(ABC, Generic[Table]):
     def _write_changelog(self, batch: TableBatch) -> None:
         """Write the rows of a changelog in one commit with the ledger."""
         assert batch.write is not None
-        schema, query, write = batch.schema, self._context.query_id, batch.write
-        if self.applied(schema) is not None:
-            self._open[schema.topic].known.require_reached(write)
-        self.prepare_table(schema)
-        opened = self._open[schema.topic]
+        query, write, opened = self._context.query_id, batch.write, self._reached(batch)
         table, known = opened.table, opened.ledger
 
         def after(ledger: Ledger) -> Ledger:
@@ -274,28 +234,6 @@ class TableSink(ABC, Generic[Table]):
     def tend(self, spark: SparkSession) -> bool:
         """Tend one table that is due, while no batch writes it."""
         return self._upkeep.tend(spark, self._lock)
-
-    @contextmanager
-    def _alone(self, schema: TableSchema) -> Iterator[OpenTable[Table]]:
-        """Return the table of a topic; no other topic, and no upkeep, uses it during the block."""
-        opened = self._opened(schema)
-        with self._lock(opened.table.name):
-            if opened.table.shard is not None:
-                opened.table.refresh()
-            yield opened
-
-    def _lock(self, name: str) -> threading.RLock:
-        return self._locks.setdefault(name, threading.RLock())
-
-    def _opened(self, schema: TableSchema) -> OpenTable[Table]:
-        topic = schema.topic
-        if topic not in self._open:
-            table = self._target(schema)
-            table.require_format()
-            table.share(self._context.shard(topic))
-            layout = self._options.layout_of(topic, self._context.prefix)
-            self._open[topic] = OpenTable(table, topic, layout, self._committer)
-        return self._open[topic]
 
     def _truncate(self, opened: OpenTable[Table], batch: TableBatch) -> TableBatch:
         """Delete the rows that a truncate event has removed; return the batch without such rows.
