@@ -74,9 +74,9 @@ class TargetSink(ABC, Generic[Open]):
     def _write(self, opened: Open, batch: TableBatch, batch_id: int) -> None:
         """Apply the records of one table that the target has not applied."""
 
-    @abstractmethod
     def _write_changelog(self, batch: TableBatch) -> None:
-        """Write the rows of a changelog in one commit with the ledger."""
+        """Write the rows of a changelog in one commit with the ledger; for layouts that take one."""
+        raise NotImplementedError(batch.schema.topic)
 
     def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
         """Return the offsets that the target has applied."""

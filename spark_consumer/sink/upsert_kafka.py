@@ -24,7 +24,7 @@ import json
 import threading
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -37,11 +37,12 @@ from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import upsert_columns
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
-from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.kafka_topic import (
     OFFSET_HEADER,
     PARTITION_HEADER,
@@ -62,7 +63,8 @@ from tailrace.spark_consumer.sink.ledger import ENTRY as LEDGER_ENTRY
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.ledger_topic import COMPACTED, LedgerTopic
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.sink.shared_target import ALONE, require_owner
+from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.shared_target import ALONE, Shard, require_owner
 from tailrace.spark_consumer.sink.state import Stored, TargetState, key_text
 from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.sequence import sequence_literal
@@ -112,10 +114,28 @@ def text_of(stored: Stored) -> str:
     return json.dumps({**json.loads(stored.ledger.metadata), **{name: value for name, value in own.items() if value}})
 
 
-class UpsertKafkaSink:
+@dataclass(slots=True)
+class OpenTopic:
+    """The target topic of a table, which exists."""
+
+    name: str
+    """Of the target and of the topic of the table: several of these can be written at the same time."""
+    target: str
+    stored: Stored
+    shard: Shard | None
+    layout: Layout
+
+    @property
+    def known(self) -> Ledger:
+        """What is known to be applied."""
+        return self.stored.ledger
+
+
+class UpsertKafkaSink(TargetSink[OpenTopic]):
     """Writes the last row of each key to one topic per table."""
 
     def __init__(self, spark: SparkSession, options: UpsertKafkaOptions, context: SinkContext) -> None:
+        super().__init__()
         self._spark = spark
         self._options = options
         self._context = context
@@ -124,31 +144,16 @@ class UpsertKafkaSink:
         self._writer = uuid.uuid4().hex[:12]
         """Tells the records of this process from those of others."""
         self._ledger: LedgerTopic | None = None
-        self._applied: dict[str, Stored] = {}
-        """By topic of the table; only tables whose target topic exists."""
-        self._lock = threading.Lock()
+        self._opening = threading.Lock()
 
-    def applied(self, schema: TableSchema) -> Mapping[int, int]:
-        """Return the offsets that the target topic has applied."""
-        known = schema.topic in self._applied
-        try:
-            return self._applied_now(schema)
-        except NewTopicError:
-            self._applied.pop(schema.topic, None)
-            if not known:
-                raise
-        # Somebody may have deleted the topic since it was opened.
-        return self.applied(schema)
+    def _refresh(self, opened: OpenTopic) -> None:
+        """Do nothing: no shard changes what others have."""
 
-    def _applied_now(self, schema: TableSchema) -> Mapping[int, int]:
-        if schema.topic not in self._applied:
-            with self._lock:
-                self._applied[schema.topic] = self._open(schema)
-        found, target = self._applied[schema.topic], self._target(schema)
-        topic_id = self._context.topic_id(schema.topic)
+    def _applied(self, opened: OpenTopic, schema: TableSchema) -> Mapping[int, int]:
+        found, target, topic_id = opened.stored, opened.target, self._context.topic_id(schema.topic)
         if found.ledger.is_of_another_topic(topic_id):
             hint = f"delete topic {target}: the next attempt loads it from the new topic"
-            if self._context.shard(schema.topic) is not None:
+            if opened.shard is not None:
                 if self._has_rows_of(schema.topic, target):
                     hint = (
                         f"write a tombstone for each key of topic {target} whose last record has the header "
@@ -157,7 +162,7 @@ class UpsertKafkaSink:
                     )
                 else:
                     state = TargetState(schema.topic, found.state.shard)
-                    found = self._applied[schema.topic] = Stored(state, Ledger(schema.topic))
+                    found = opened.stored = Stored(state, Ledger(schema.topic))
             found.ledger.require_same_topic(topic_id, f"topic {target}", hint=hint)
         if found.state.key not in {"", key_text(schema)}:
             raise SinkError(
@@ -169,26 +174,15 @@ class UpsertKafkaSink:
             )
         return found.ledger.applied
 
-    def prepare_table(self, schema: TableSchema) -> None:
+    def _prepare(self, opened: OpenTopic, schema: TableSchema) -> None:
         """Do nothing: the topic exists since its offsets were read, and JSON takes every schema."""
 
-    def write_batch(self, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - the offsets identify the records
-        """Write the last row of each key that the topic has not applied; a truncate event deletes rows first."""
-        try:
-            self._write(batch)
-        except BaseException:
-            # The next attempt reads from the ledger what the topic has applied.
-            self._applied.pop(batch.schema.topic, None)
-            raise
-
-    def _write(self, batch: TableBatch) -> None:
-        source = batch.schema.topic
-        before = self._applied[source]
+    def _write(self, opened: OpenTopic, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - offsets tell it
+        before, target = opened.stored, opened.target
         self._require_newest(batch.schema, before)
         truncated = later(before.state.last_truncation, batch.truncated)
         state = before.state if truncated is None else replace(before.state, truncated=truncated.text)
         after = replace(before, state=state)
-        target = self._target(batch.schema)
         if truncated is not None and state != before.state:
             write_records(self._tombstones(batch, target, truncated), self._client, target)
             log.info("topic truncated", topic=target, sequence=truncated)
@@ -197,13 +191,13 @@ class UpsertKafkaSink:
             last = last_per_key(without_truncated(batch.records, truncated), incremental=incremental)
             left = not_applied(last, before.ledger.merge, batch.range)
             write_records(_kafka_records(left, batch.schema), self._client, target)
-            topic_id = self._context.topic_id(source) or before.ledger.id
+            topic_id = self._context.topic_id(batch.schema.topic) or before.ledger.id
             ledger = replace(before.ledger, id=topic_id, writer=self._writer)
             state = replace(state, key=key_text(batch.schema))
             after = Stored(state, ledger.appended(batch.range).merged(batch.range))
         if after != before:
             self._store(batch.records.sparkSession, batch.schema, after)
-            self._applied[source] = after
+            opened.stored = after
 
     def close(self) -> None:
         """Close the consumer of the ledger."""
@@ -215,11 +209,11 @@ class UpsertKafkaSink:
         newest = self._newest(schema).ledger
         if newest.is_of_another_topic(self._context.topic_id(schema.topic)):
             newest = Ledger(schema.topic)  # none of its rows is left: ``applied`` has looked
-        newest.require_known(known.ledger, f"topic {self._target(schema)}")
+        newest.require_known(known.ledger, f"topic {self._topic(schema)}")
 
     def _newest(self, schema: TableSchema) -> Stored:
         assert self._ledger is not None
-        values, target = self._ledger.values(), self._target(schema)
+        values, target = self._ledger.values(), self._topic(schema)
         # Earlier settings of sink.topic, and earlier releases, had other names.
         names = (self._ledger_key(schema), target, f"{target} {schema.topic}")
         stored = (stored_in(schema.topic, values.get(name)) for name in names)
@@ -229,16 +223,21 @@ class UpsertKafkaSink:
         rows = newest_records(self._spark, self._client, target).where(fn.col("value").isNotNull())
         return not rows.where(header_text(TOPIC_HEADER) == topic).limit(1).isEmpty()
 
-    def _target(self, schema: TableSchema) -> str:
+    def _topic(self, schema: TableSchema) -> str:
         return target_topic(self._options.topic, schema, self._context.prefix)
 
-    def _open(self, schema: TableSchema) -> Stored:
+    def _target(self, schema: TableSchema) -> OpenTopic:
+        with self._opening:
+            stored, target = self._stored(schema), self._topic(schema)
+        return OpenTopic(f"{target} {schema.topic}", target, stored, self._context.shard(schema.topic), Layout())
+
+    def _stored(self, schema: TableSchema) -> Stored:
         """Create the topic of a table if it is missing; return what it has applied."""
         if self._ledger is None:
             self._ledger = LedgerTopic(self._spark, self._client, self._ledger_topic)
-        target = self._target(schema)
+        target = self._topic(schema)
         if not has_topic(self._spark, self._client, target):
-            self._forget(target)
+            self._remove(target)
         _, other = ensure_topic(self._spark, self._client, target, self._options.partitions, COMPACTED)
         if other:
             raise SinkError(
@@ -251,7 +250,7 @@ class UpsertKafkaSink:
 
     def _claim(self, schema: TableSchema, found: Stored) -> Stored:
         """Store that a topic writes to its target. Raises SinkError if it cannot because of another one."""
-        shard, target = self._context.shard(schema.topic), self._target(schema)
+        shard, target = self._context.shard(schema.topic), self._topic(schema)
         assert self._ledger is not None
         key = self._ledger_key(schema)
         former = self._ledger.values().get(key)
@@ -285,10 +284,10 @@ class UpsertKafkaSink:
 
         If several topics can have one target, each of them has its own record.
         """
-        target = self._target(schema)
+        target = self._topic(schema)
         return target if _TOPIC_WORD in self._options.topic else f"{target} {schema.topic}"
 
-    def _forget(self, target: str) -> None:
+    def _remove(self, target: str) -> None:
         """Remove what the ledger has of a topic that does not exist (any more), before the topic is created."""
         assert self._ledger is not None
         values = self._ledger.values()
