@@ -16,6 +16,7 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt, is_made
 from tailrace.spark_consumer.evolution.marks import pending, position_text
@@ -34,7 +35,7 @@ from tailrace.spark_consumer.sink.operations import (
     Retype,
     Widen,
 )
-from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
+from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
 from tailrace.spark_consumer.sink.shared_target import Shard
 from tailrace.spark_consumer.sink.state import TargetState, key_text
 from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
@@ -105,11 +106,24 @@ class Target(Protocol):
         """Return what a person runs to carry out operations."""
 
 
-def evolve(target: Target, schema: TableSchema, alterations: Sequence[Alteration], policy: EvolutionPolicy) -> Evolved:
-    """Change the columns of a target as the policy says (evolution/plan.py).
+def evolve(
+    target: Target,
+    schema: TableSchema,
+    alterations: Sequence[Alteration],
+    policy: EvolutionPolicy,
+    layout: Layout = PLAIN,
+) -> Evolved:
+    """Change the columns of a target as the policy says (evolution/plan.py), and add those of the layout.
 
-    Raises SinkError for a change that the policy or the target does not allow.
+    Raises SinkError for a change that the policy or the target does not allow, and for another shape.
     """
+    _require_same_shape(target, layout)
+    check_names(schema, [column.name for column in target.added(layout)])
+    add_columns(target, layout)
+    return _evolve(target, schema, alterations, policy if target.shard is None else target.shard.policy(policy))
+
+
+def _evolve(target: Target, schema: TableSchema, alterations: Sequence[Alteration], policy: EvolutionPolicy) -> Evolved:
     state, (stored, wanted) = target.state, target.kinds(schema)
     names = SourceNames.from_json(state.names) if state.names else SourceNames(tuple(stored))
     since = pending(alterations, state.last_alteration)
@@ -126,7 +140,7 @@ def evolve(target: Target, schema: TableSchema, alterations: Sequence[Alteration
                 follows_case=target.follows_case,
             )
             _Evolution(target, schema, plan, made_for).apply(attempt, left)
-            return evolve(target, schema, alterations, policy)
+            return _evolve(target, schema, alterations, policy)
     plan = make_plan(
         stored,
         wanted,
@@ -154,7 +168,7 @@ def require_same_key(stored: str, schema: TableSchema, wording: Wording) -> None
         )
 
 
-def require_same_shape(target: Target, layout: Layout) -> None:
+def _require_same_shape(target: Target, layout: Layout) -> None:
     """Raise SinkError if a target has another shape."""
     stored, wording = target.state.shape or "scd1", target.wording
     if stored != layout.shape:

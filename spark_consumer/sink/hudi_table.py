@@ -44,11 +44,11 @@ from tailrace.spark_consumer.sink.operations import (
     SetProperties,
     Widen,
 )
-from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
+from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
 from tailrace.spark_consumer.sink.statements import RowChanges
 from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
-from tailrace.spark_consumer.sink.target_table import PLAIN, TargetTable
+from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 

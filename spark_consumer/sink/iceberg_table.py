@@ -20,12 +20,12 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.shape import PLAIN, Layout
 from tailrace.spark_consumer.sink.state import PROPERTIES
 from tailrace.spark_consumer.sink.statements import assignments, column_list
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
-from tailrace.spark_consumer.sink.target_table import PLAIN, TargetTable
+from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE

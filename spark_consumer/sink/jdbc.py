@@ -24,15 +24,14 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, check_names, upsert_columns
+from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.engine import TargetSink
-from tailrace.spark_consumer.sink.evolve import add_columns, caught_up, evolve, require_same_key, require_same_shape
+from tailrace.spark_consumer.sink.evolve import caught_up, evolve, require_same_key
 from tailrace.spark_consumer.sink.history import entry_columns
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
@@ -84,9 +83,6 @@ class JdbcSink(TargetSink[JdbcTarget]):
         dialect = self._dialect
         self._properties = connection_properties(options, dialect)
         self._connections = Connections(spark, options.url, dialect.driver, self._properties, dialect.session)
-        self._policy = EvolutionPolicy(
-            options.schema_change_behavior, options.included_changes, options.excluded_changes
-        )
         self._ledgers = threading.Lock()
         """Held while schemas and ledgers are created: tables are processed by several threads."""
         with self._connections.session() as session:
@@ -131,11 +127,7 @@ class JdbcSink(TargetSink[JdbcTarget]):
             self._check_owner(table, (table.owner or table.entry).state, schema)
             table.claim_shard(session)
             operations = JdbcOperations(table, form, session)
-            check_names(schema, form.added_names)
-            require_same_shape(operations, form.layout)
-            add_columns(operations, form.layout)
-            policy = self._policy if table.shard is None else table.shard.policy(self._policy)
-            opened.evolved = evolve(operations, schema, alterations, policy)
+            opened.evolved = evolve(operations, schema, alterations, self._options.policy, form.layout)
             check_owned(table, form)
         opened.prepared_for = schema, alterations
 

@@ -18,7 +18,7 @@ from tailrace.runtime.config.value_types import ANY_TEXT, InvalidValueError, Val
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior
+from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior, EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import FIELDS, MetadataField, read_fields
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
@@ -109,6 +109,10 @@ class Layout:
     def keeps_deleted(self) -> bool:
         """Whether a deleted row stays, marked as deleted."""
         return self.shape == "soft-delete"
+
+
+PLAIN: Final = Layout()
+"""A table with the columns of its source alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +266,11 @@ class SchemaChangeOptions(Section):
         default="",
         doc="Kinds of changes, or parts of their names, that are ignored.",
     )
+
+    @property
+    def policy(self) -> EvolutionPolicy:
+        """The same as a value."""
+        return EvolutionPolicy(self.schema_change_behavior, self.included_changes, self.excluded_changes)
 
 
 class TableOptions(SchemaChangeOptions, ShapeOptions):

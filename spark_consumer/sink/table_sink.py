@@ -22,15 +22,13 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.engine import TargetSink
-from tailrace.spark_consumer.sink.evolve import add_columns, caught_up, evolve, require_same_shape
+from tailrace.spark_consumer.sink.evolve import caught_up, evolve
 from tailrace.spark_consumer.sink.history import history_rows
 from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
@@ -75,9 +73,6 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         self._table_properties = dict(options.table_properties)
         self._options = options
         self._context = context
-        self._policy = EvolutionPolicy(
-            options.schema_change_behavior, options.included_changes, options.excluded_changes
-        )
         self._upkeep = upkeep
         self._committer = Committer(context.topic_id, is_conflict, uuid.uuid4().hex[:12])
 
@@ -163,12 +158,8 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         if table.shard is not None:
             table.claim_shard()
         if opened.prepared_for != (schema, alterations):
-            policy = self._policy if table.shard is None else table.shard.policy(self._policy)
             table.require_owned(schema)
-            require_same_shape(table, layout)
-            check_names(schema, layout.names)
-            add_columns(table, layout)
-            opened.evolved = evolve(table, schema, alterations, policy)
+            opened.evolved = evolve(table, schema, alterations, self._options.policy, layout)
             opened.prepared_for = schema, alterations
 
     def _write(self, opened: OpenTable[Table], batch: TableBatch, batch_id: int) -> None:

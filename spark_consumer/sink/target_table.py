@@ -30,7 +30,7 @@ from tailrace.spark_consumer.sink.operations import (
     SetProperties,
     Widen,
 )
-from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
+from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
 from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, Shard
 from tailrace.spark_consumer.sink.state import TargetState
 from tailrace.spark_consumer.sink.statements import RowChanges, alter_clause, assignments, merge_statement
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.evolution.plan import Fill, TypeChange
 
-PLAIN: Final = Layout()
-"""A table with the columns of its source alone."""
 _NOTHING: Final = TargetState()
 
 

@@ -63,7 +63,7 @@ from tailrace.spark_consumer.sink.ledger import ENTRY as LEDGER_ENTRY
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.ledger_topic import COMPACTED, LedgerTopic
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.sink.shape import Layout
+from tailrace.spark_consumer.sink.shape import PLAIN, Layout
 from tailrace.spark_consumer.sink.shared_target import ALONE, Shard, require_owner
 from tailrace.spark_consumer.sink.state import Stored, TargetState, key_text
 from tailrace.spark_consumer.source.kafka import reload_remedy
@@ -229,7 +229,7 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
     def _target(self, schema: TableSchema) -> OpenTopic:
         with self._opening:
             stored, target = self._stored(schema), self._topic(schema)
-        return OpenTopic(f"{target} {schema.topic}", target, stored, self._context.shard(schema.topic), Layout())
+        return OpenTopic(f"{target} {schema.topic}", target, stored, self._context.shard(schema.topic), PLAIN)
 
     def _stored(self, schema: TableSchema) -> Stored:
         """Create the topic of a table if it is missing; return what it has applied."""
