@@ -25,11 +25,10 @@ from tailrace.spark_consumer.local_rows import row_sequence
 from tailrace.spark_consumer.sink.base import before_commit
 from tailrace.spark_consumer.sink.delta_driver_changes import DriverChanges
 from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, TableRows
-from tailrace.spark_consumer.sink.delta_log import Author, columns_of
+from tailrace.spark_consumer.sink.delta_log import Author, columns_of, is_conflict
 from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, table_row
 from tailrace.spark_consumer.sink.delta_row_writer import sequence
 from tailrace.spark_consumer.sink.delta_small_merge import FEW_CHANGES, are_types_of, is_stored_as_given
-from tailrace.spark_consumer.sink.delta_upkeep import is_conflict
 from tailrace.spark_consumer.small_data import interpreted
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 

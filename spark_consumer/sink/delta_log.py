@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.files import read_text
+from tailrace.spark_consumer.java_errors import java_errors
 from tailrace.spark_consumer.jvm import companion, java_class
 from tailrace.spark_consumer.sink.delta_files import DataFile, KnownFiles, deletions
 from tailrace.spark_consumer.sink.delta_row_writer import RowLayout, write_rows
@@ -59,6 +60,10 @@ class Commit(NamedTuple):
     info: Mapping[str, Any]
     numbers: Mapping[str, int]
     """Of applications: those that the commit has."""
+
+
+_CONFLICTS: Final = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+"""Starts of the error conditions of a transaction that lost against another one."""
 
 
 class LogTransaction:
@@ -277,3 +282,8 @@ def _without_internal(found: Any) -> Any:
     if "metadata" in found:
         cleaned["metadata"] = {name: each for name, each in found["metadata"].items() if not name.startswith("delta.")}
     return cleaned
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Return whether a command of somebody else changed the same files, or what the table is."""
+    return any(each.condition.startswith(_CONFLICTS) for each in java_errors(error))

@@ -32,7 +32,6 @@ from tailrace.spark_consumer.normalize.truncation import later, without_truncate
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.evolve import caught_up, evolve, require_same_key
-from tailrace.spark_consumer.sink.history import entry_columns
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
 from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations, truncate, wording
@@ -40,8 +39,7 @@ from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, 
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, JdbcTable
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
-from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, staged
-from tailrace.spark_consumer.sink.jdbc_versions import StoredVersions
+from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, StoredVersions, staged
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
@@ -49,7 +47,7 @@ from tailrace.spark_consumer.sink.shared_target import REMOVE_SHARD, SEVERAL
 from tailrace.spark_consumer.sink.state import Stored, TargetState, key_text
 from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_column, upsert_row
 from tailrace.spark_consumer.sink.target_table import require_key
-from tailrace.spark_consumer.sink.versions import VersionColumns, versions
+from tailrace.spark_consumer.sink.versions import VersionColumns, entry_columns, versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
 
 if TYPE_CHECKING:

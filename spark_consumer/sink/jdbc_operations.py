@@ -335,7 +335,7 @@ def truncate(
 
 
 def _add_deletes(table: JdbcTable, session: Session, form: TargetForm, bound: str, milliseconds: int | None) -> None:
-    """Add a ``-D`` for each key whose last row is before the event and no ``-D``, as in other histories (history.py).
+    """Add a ``-D`` for each key whose last row is before the event and no ``-D``, as in other histories (versions.py).
 
     It has the place of the row that it removes, one part later. Without a known time it has that of the row.
     """

@@ -29,7 +29,6 @@ from tailrace.spark_consumer.normalize.truncation import later, without_truncate
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.evolve import caught_up, evolve
-from tailrace.spark_consumer.sink.history import history_rows
 from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.open_table import After, Committer, OpenTable
@@ -41,7 +40,7 @@ from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
-from tailrace.spark_consumer.sink.versions import changed_versions, kept_rows, keys_of_changelog
+from tailrace.spark_consumer.sink.versions import changed_versions, history_rows, kept_rows, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 

@@ -44,10 +44,12 @@ from tailrace.spark_consumer.normalize.truncation import later, without_truncate
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.kafka_topic import (
+    COMPACTED,
     OFFSET_HEADER,
     PARTITION_HEADER,
     SEQUENCE_HEADER,
     TOPIC_HEADER,
+    LedgerTopic,
     TopicOptions,
     ensure_topic,
     has_topic,
@@ -61,7 +63,6 @@ from tailrace.spark_consumer.sink.kafka_topic import (
 )
 from tailrace.spark_consumer.sink.ledger import ENTRY as LEDGER_ENTRY
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
-from tailrace.spark_consumer.sink.ledger_topic import COMPACTED, LedgerTopic
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
 from tailrace.spark_consumer.sink.shared_target import ALONE, Shard, require_owner

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.normalize.key_ranges import KeyRange, joined, key_ranges, predicate
 from tailrace.spark_consumer.normalize.split_stats import summarize
-from tailrace.spark_consumer.sink import delta_upkeep
+from tailrace.spark_consumer.sink import delta_sink
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.plugin import load_sink
@@ -193,8 +193,8 @@ def test_the_query_purges_deletion_vectors(
     """When a fifth of the rows was changed, also those in files that OPTIMIZE leaves alone."""
     # Each clustered set of files is a large one.
     name = "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize."
-    monkeypatch.setitem(delta_upkeep._OPTIONS, f"{name}threshold", "1")
-    monkeypatch.setitem(delta_upkeep._OPTIONS, f"{name}targetCubeSize", "1")
+    monkeypatch.setitem(delta_sink._OPTIONS, f"{name}threshold", "1")
+    monkeypatch.setitem(delta_sink._OPTIONS, f"{name}targetCubeSize", "1")
     spark = spark.newSession()
     path = tmp_path / "tables" / "shop" / "t"
     sink = opened(spark, tmp_path, **{"sink.optimize.batches": "1", "sink.purge.percent": "20"})
@@ -229,7 +229,7 @@ def test_a_table_that_cannot_be_optimized_goes_on(spark: SparkSession, tmp_path:
     table = DeltaTable(spark, location("shop", "t", path=str(tmp_path / "tables"), template=None))
 
     with capture_logs() as logs, hidden(sorted(files_of(spark, path))):
-        upkeep = delta_upkeep.DeltaUpkeep(1, 0, vacuum=False)
+        upkeep = delta_sink.DeltaUpkeep(1, 0, vacuum=False)
         upkeep.after_batch(table)
         assert upkeep.tend(spark, lambda _: nullcontext())
 

@@ -20,9 +20,9 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.sink import delta_small_merge
 from tailrace.spark_consumer.sink.delta_files import MOST_FILES
+from tailrace.spark_consumer.sink.delta_log import is_conflict
 from tailrace.spark_consumer.sink.delta_small_merge import merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
-from tailrace.spark_consumer.sink.delta_upkeep import is_conflict
 from tailrace.spark_consumer.sink.statements import SOURCE, RowChanges
 from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
