@@ -81,8 +81,14 @@ class TargetState:
         return self.since(TargetState())[0]
 
     def since(self, before: TargetState) -> tuple[dict[str, str], list[str]]:
-        """Return the table properties that have changed since another state, and those that are gone."""
+        """Return the table properties that have changed since another state, and those that are gone.
+
+        What ends an evolution is with its statement: a format can add what the table has then (iceberg_table.py).
+        """
         changed = [each.name for each in fields(self) if getattr(self, each.name) != getattr(before, each.name)]
+        ends_evolution = "names" in changed or ("altering" in changed and not self.altering)
+        if ends_evolution and self.last_alteration and "last_alteration" not in changed:
+            changed.append("last_alteration")
         gone = [name for name in changed if name in _OF_THE_LOAD and not getattr(self, name)]
         found = {PROPERTIES[name]: getattr(self, name) for name in changed if name not in gone}
         return found, [PROPERTIES[name] for name in gone]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.sink import jdbc_table, upsert_kafka
@@ -76,6 +76,17 @@ def test_only_what_has_changed_is_stored() -> None:
     assert after.since(before) == ({"tailrace.made": "", "tailrace.altered": "1.7.90.0.0"}, [])
     gone = [name for name in TABLE if name.startswith("tailrace.initialLoad")]
     assert before.without_load().since(before) == ({}, gone)
+
+
+def test_the_end_of_an_evolution_is_stored_with_its_statement() -> None:
+    begun = TargetState.from_properties({**TABLE, "tailrace.altering": "attempt"})
+    altered = {"tailrace.altered": "1.7.60.0.0"}
+
+    assert replace(begun, altering="").since(begun) == ({"tailrace.altering": "", **altered}, [])
+    assert replace(begun, names="").since(begun) == ({"tailrace.columns": "", **altered}, [])
+    assert begun.since(replace(begun, altering="")) == ({"tailrace.altering": "attempt"}, [])
+    never = replace(begun, last_alteration="")
+    assert replace(never, names="").since(never) == ({"tailrace.columns": ""}, [])
 
 
 def test_a_row_of_a_database_opens() -> None:
