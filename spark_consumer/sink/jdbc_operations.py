@@ -221,10 +221,13 @@ class JdbcOperations:
                 raise TypeError(operation)
 
     def _definition(self, column: tp.StructField) -> str:
-        known = {each.name.lower(): each for each in (*self.form.added, *self.form.source)}
-        target, kind = known.get(column.name.lower()), column.dataType
+        for own in self.form.added:
+            if own.name == column.name:
+                return self.table.definition(own, self.form.keys)
+        target, kind = self._columns.get(column.name.lower()), column.dataType
         role = Role.VALUE if target is None or target.kind != kind else target.role
-        return self.table.definition(TargetColumn(column.name, kind, role, optional=True), self.form.keys)
+        # Also of a key: the rows that the table has get no value.
+        return f"{self.table.dialect.column_type(kind, role)} NULL"
 
     def _retyped(self, name: str, kind: tp.DataType) -> str:
         column = self._columns.get(name.lower())  # None: a later statement drops or renames it
