@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tailrace.spark_consumer.sink.shared_target import Shard
+from tailrace.spark_consumer.sink.state import Shard
 from tailrace.spark_consumer.source.topic_ids import unknown_id
 
 if TYPE_CHECKING:

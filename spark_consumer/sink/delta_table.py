@@ -21,7 +21,7 @@ from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.operations import Add, Drop, Operation, Rename, Widen
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
-from tailrace.spark_consumer.sink.shared_target import SEVERAL
+from tailrace.spark_consumer.sink.state import SEVERAL
 from tailrace.spark_consumer.sink.statements import assignments, column_list
 from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.sink.target_table import TargetTable, require_key

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.sink.ledger import Ledger
     from tailrace.spark_consumer.sink.shape import Layout
-    from tailrace.spark_consumer.sink.shared_target import Shard
+    from tailrace.spark_consumer.sink.state import Shard
 
 
 class Opened(Protocol):

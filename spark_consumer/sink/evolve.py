@@ -36,8 +36,7 @@ from tailrace.spark_consumer.sink.operations import (
     Widen,
 )
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
-from tailrace.spark_consumer.sink.shared_target import Shard
-from tailrace.spark_consumer.sink.state import TargetState, key_text
+from tailrace.spark_consumer.sink.state import Shard, TargetState, key_text
 from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
 
 log = structlog.get_logger(__name__)

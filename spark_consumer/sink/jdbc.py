@@ -43,8 +43,7 @@ from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, StoredVersions,
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
-from tailrace.spark_consumer.sink.shared_target import REMOVE_SHARD, SEVERAL
-from tailrace.spark_consumer.sink.state import Stored, TargetState, key_text
+from tailrace.spark_consumer.sink.state import REMOVE_SHARD, SEVERAL, Stored, TargetState, key_text
 from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_column, upsert_row
 from tailrace.spark_consumer.sink.target_table import require_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, entry_columns, versions

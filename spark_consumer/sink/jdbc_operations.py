@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.spark_consumer.sink.jdbc_session import Session
-    from tailrace.spark_consumer.sink.shared_target import Shard
-    from tailrace.spark_consumer.sink.state import Stored, TargetState
+    from tailrace.spark_consumer.sink.state import Shard, Stored, TargetState
 
 _RANK: Final = "tailrace_rank"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -23,9 +23,8 @@ from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, StoredTable
-from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger, changed_meanwhile, changelog_from_json
-from tailrace.spark_consumer.sink.shared_target import SEVERAL, Shard
-from tailrace.spark_consumer.sink.state import Stored, TargetState
+from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger, changed_meanwhile
+from tailrace.spark_consumer.sink.state import SEVERAL, Shard, Stored, TargetState
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session

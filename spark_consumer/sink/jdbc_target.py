@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tailrace.spark_consumer.sink.shape import Layout
-    from tailrace.spark_consumer.sink.shared_target import Shard
+    from tailrace.spark_consumer.sink.state import Shard
 
 _FETCHED: Final = "10000"
 """Rows that an executor gets at a time."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailrace.schemas.alteration import Alteration
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.sink.shape import Layout
-    from tailrace.spark_consumer.sink.shared_target import Shard
+    from tailrace.spark_consumer.sink.state import Shard
 
 After = Callable[[Ledger], Ledger]
 """From the ledger of the newest version to that of the commit which follows it."""

@@ -41,7 +41,7 @@ from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import FIELD_PROPERTIES, MetadataOptions, fields_check
-from tailrace.spark_consumer.sink.shared_target import ALONE, Shard, require_owner
+from tailrace.spark_consumer.sink.state import ALONE, Shard, require_owner
 from tailrace.spark_consumer.sink.table_names import path_segment, quote
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.common_type import can_check, common_type

@@ -33,8 +33,7 @@ from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_mer
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.open_table import After, Committer, OpenTable
 from tailrace.spark_consumer.sink.shape import TableOptions
-from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, REMOVE_SHARD, SEVERAL
-from tailrace.spark_consumer.sink.state import TargetState, key_text
+from tailrace.spark_consumer.sink.state import OF_A_SHARD, REMOVE_SHARD, SEVERAL, TargetState, key_text
 from tailrace.spark_consumer.sink.statements import SOURCE, RowChanges, merge_versions_statement
 from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_names import quote

@@ -31,8 +31,7 @@ from tailrace.spark_consumer.sink.operations import (
     Widen,
 )
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
-from tailrace.spark_consumer.sink.shared_target import OF_A_SHARD, Shard
-from tailrace.spark_consumer.sink.state import TargetState
+from tailrace.spark_consumer.sink.state import OF_A_SHARD, Shard, TargetState
 from tailrace.spark_consumer.sink.statements import RowChanges, alter_clause, assignments, merge_statement
 from tailrace.spark_consumer.sink.table_names import Location, literal, quote
 from tailrace.spark_consumer.source.common_type import common_type

@@ -65,8 +65,7 @@ from tailrace.spark_consumer.sink.ledger import ENTRY as LEDGER_ENTRY
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
-from tailrace.spark_consumer.sink.shared_target import ALONE, Shard, require_owner
-from tailrace.spark_consumer.sink.state import Stored, TargetState, key_text
+from tailrace.spark_consumer.sink.state import ALONE, Shard, Stored, TargetState, key_text, require_owner
 from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.sequence import sequence_literal
 

@@ -16,7 +16,7 @@ from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableStates
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.routing import QuerySink, TableSinks
-from tailrace.spark_consumer.sink.shared_target import Shard
+from tailrace.spark_consumer.sink.state import Shard
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.formats.select import record_format
 from tailrace.spark_consumer.source.formats.settings import FormatSettings

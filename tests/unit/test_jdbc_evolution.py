@@ -24,8 +24,7 @@ from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import Layout
-from tailrace.spark_consumer.sink.shared_target import Shard
-from tailrace.spark_consumer.sink.state import Stored, TargetState
+from tailrace.spark_consumer.sink.state import Shard, Stored, TargetState
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session

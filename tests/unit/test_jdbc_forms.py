@@ -12,8 +12,7 @@ from tailrace.spark_consumer.sink.jdbc_mysql import MySqlDialect
 from tailrace.spark_consumer.sink.jdbc_postgresql import PostgresDialect
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable
 from tailrace.spark_consumer.sink.shape import Layout, Shape
-from tailrace.spark_consumer.sink.shared_target import Shard
-from tailrace.spark_consumer.sink.state import TargetState
+from tailrace.spark_consumer.sink.state import Shard, TargetState
 from tests.spark.records import table_schema
 
 JSON = ConnectField("doc", ConnectSchema("string", optional=True, name="io.debezium.data.Json"))

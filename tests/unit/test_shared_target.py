@@ -15,8 +15,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.outcome import captured_name
 from tailrace.spark_consumer.evolution.policy import Behavior, EvolutionPolicy
 from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.sink.shared_target import ALONE, OF_A_SHARD, SEVERAL, Shard, require_owner
-from tailrace.spark_consumer.sink.state import PROPERTIES
+from tailrace.spark_consumer.sink.state import ALONE, OF_A_SHARD, PROPERTIES, SEVERAL, Shard, require_owner
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 
 TOPIC, KEY, NAMES, TRUNCATED = (PROPERTIES[name] for name in ("topic", "key", "names", "truncated"))
