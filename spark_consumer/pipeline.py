@@ -18,7 +18,7 @@ from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError, Sin
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import TableResult
-from tailrace.spark_consumer.sink.behind import TargetBehindError
+from tailrace.spark_consumer.sink.ledger import TargetBehindError
 from tailrace.spark_consumer.sink.routing import QuerySink
 from tailrace.spark_consumer.source.ranges import (
     BatchRanges,

@@ -2,7 +2,7 @@
 
 The command replaces the position of the table (parking.py) and its state (table_state.py) in the checkpoint. The state
 has the offsets at which the table begins, as long as it is the same topic: no target gets a record from before, also if
-it is moved away later (sink/behind.py). Behind the latest offsets splits of snapshots are not compared: their
+it is moved away later (sink/ledger.py). Behind the latest offsets splits of snapshots are not compared: their
 records can be before.
 """
 

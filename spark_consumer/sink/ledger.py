@@ -10,11 +10,18 @@ undone.
 
 Three invariants make the ledger the only thing that says what the target has:
 
-- It reaches the start of every range that is written, and the step before it in a changelog (behind.py). So each batch
-  stores its end, also without a row to write.
+- It reaches the start of every range that is written (``require_reached``), so each batch stores its end, also without
+  a row to write.
 - A commit follows the ledger that its writer knows (``require_known``): of two writers, the later one fails.
-- What is done to rows without records (a table that begins again, TRUNCATE) is in it too, not in properties of the
-  table: with an older copy of the rows comes a ledger that does not have it, and it is done again.
+
+In partitions without new records the ledger reaches the offset up to which they are read. Otherwise nobody would read
+the records in between, and the commit of the range would say that they are applied. A table whose target is behind,
+because it was restored, or the position of the query is not its own, goes back: its position (parking.py) is set to the
+ledger, and its records are read again from there. If Kafka has removed them, reading them parks the table.
+
+Whether a partition that the ledger lacks was read is known only of a topic that has had all its records from the
+beginning, or from where its table begins (reload.py): of others, a query has started behind records that no target
+gets.
 """
 
 from __future__ import annotations
@@ -31,7 +38,6 @@ from tailrace.runtime.stored_format import program_version, require_known_format
 from tailrace.schemas.known_fields import known_fields
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
-from tailrace.spark_consumer.sink.behind import require_reached
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -254,3 +260,43 @@ def changelog_from_json(found: object) -> Changelog | None:
 def _offsets(found: object) -> AppliedOffsets:
     assert isinstance(found, dict)
     return {int(number): int(offset) for number, offset in found.items()}
+
+
+class TargetBehindError(SinkError):
+    """A target has not applied all records before a range."""
+
+    def __init__(self, topic: str, applied: Mapping[int, int], begins: Mapping[int, int]) -> None:
+        """``applied``: partition to the offset at which the records begin that are to be read again."""
+        self.starts = {str(number): offset for number, offset in applied.items()}
+        super().__init__(
+            f"the target has not applied all records of topic {topic} that are before those of the batch",
+            hint="they are read again from Kafka",
+            applied_up_to=dict(applied),
+            batch_starts_at={number: begins[number] for number in applied},
+        )
+
+
+def require_reached(
+    topic: str,
+    begins: Mapping[int, int],
+    reached: Mapping[int, int],
+    applied: Mapping[int, int],
+    *,
+    whole_from: Mapping[int, int] | None,
+    moved: bool = False,
+) -> None:
+    """Raise TargetBehindError if a target does not have all records before those of a batch.
+
+    ``begins``: partition to the offset before which the query has read all records. ``reached``: the same for those
+    that were written or held when the target was written last. Before ``applied`` none was held.
+    ``whole_from``: partition to the offset from which earlier batches have read it, 0 if it is missing; None: it is
+    not known. ``moved``: whether several partitions can have records of one key (moved_keys.py). Then a delete in one
+    must be known when an older record in another is read again, so all of them are.
+    """
+    nothing = {number: (whole_from or {}).get(number, 0) for number in begins}
+    if whole_from is not None:
+        reached, applied = {**nothing, **reached}, {**nothing, **applied}
+    known = begins.keys() & reached.keys() & applied.keys()
+    if any(reached[number] < begins[number] for number in known):
+        back = {number: applied[number] for number in sorted(known) if applied[number] < begins[number]}
+        raise TargetBehindError(topic, nothing if moved else back, begins)

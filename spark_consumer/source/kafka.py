@@ -31,7 +31,7 @@ _AWAY: Final = "move the target table away"
 
 
 def load_remedy(target: str = _AWAY) -> str:
-    """Return how one table, and no other, is loaded again from its topic: its target is behind (sink/behind.py).
+    """Return how one table, and no other, is loaded again from its topic: its target is behind (sink/ledger.py).
 
     ``target``: what makes it empty.
     """

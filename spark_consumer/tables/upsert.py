@@ -17,7 +17,7 @@ from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.normalize.truncation import last_truncate, later
 from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStagedError, TableBatch, before_commit
-from tailrace.spark_consumer.sink.behind import require_reached
+from tailrace.spark_consumer.sink.ledger import require_reached
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange

@@ -8,9 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tailrace.spark_consumer.sink.base import Write
-from tailrace.spark_consumer.sink.behind import TargetBehindError
-from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.source.ranges import EARLIEST
+from tailrace.spark_consumer.sink.ledger import Ledger, TargetBehindError
 
 QUERY = "query-1"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.spark_consumer.normalize.table_state import TableState
-from tailrace.spark_consumer.sink.behind import TargetBehindError, require_reached
-from tailrace.spark_consumer.source.ranges import EARLIEST
+from tailrace.spark_consumer.sink.ledger import TargetBehindError, require_reached
 
 
 def back_to(state: TableState, topic_id: str, ledger: dict[int, int]) -> dict[str, int]:
