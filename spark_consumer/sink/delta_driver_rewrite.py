@@ -1,6 +1,6 @@
 """Writes a Delta table of a few kilobytes again in the driver: without a query of the table and without a job.
 
-The result is that of delta_rewrite.py, whose query costs several times as much as the commit: it is analyzed, planned
+The result is that of delta_small.py, whose query costs several times as much as the commit: it is analyzed, planned
 and described, and runs a job. The rows that this query of the consumer has written last are known; others are read by a
 query once, from the second batch of a table on. A table or a batch that is not plain is left to the other ways.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as fn
@@ -20,23 +21,36 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type
 from tailrace.spark_consumer.jvm import companion
 from tailrace.spark_consumer.local_rows import row_sequence
 from tailrace.spark_consumer.sink.base import before_commit
-from tailrace.spark_consumer.sink.delta_driver_changes import DriverChanges
+from tailrace.spark_consumer.sink.delta_files import sequence
 from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, TableRows
 from tailrace.spark_consumer.sink.delta_log import Author, columns_of, is_conflict
-from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, can_be_rewritten, table_row
-from tailrace.spark_consumer.sink.delta_row_writer import sequence
-from tailrace.spark_consumer.sink.delta_small_merge import FEW_CHANGES, are_types_of, is_stored_as_given
+from tailrace.spark_consumer.sink.delta_small import (
+    FEW_CHANGES,
+    REWRITTEN_BYTES,
+    REWRITTEN_FILES,
+    are_types_of,
+    can_be_rewritten,
+    is_stored_as_given,
+    table_row,
+)
+from tailrace.spark_consumer.sink.statements import type_names
+from tailrace.spark_consumer.sink.table_columns import removed_column, stored_columns
+from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.small_data import interpreted
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.evolution.outcome import Evolved
     from tailrace.spark_consumer.sink.delta_files import DataFile
     from tailrace.spark_consumer.sink.delta_log import LogTransaction, Staged
+    from tailrace.spark_consumer.sink.shape import Layout
     from tailrace.spark_consumer.sink.statements import RowChanges
 
 MOST_ROWS: Final = 2000
@@ -213,3 +227,68 @@ def _merged(spark: SparkSession, stored: TableRows, found: Any) -> Any | None:
             buffer.remove(index, 1)
     rows.addAll(added)
     return rows
+
+
+class ChangeForm(NamedTuple):
+    """What decides how decoded records become rows of a table."""
+
+    decoded: tp.StructType
+    """Their type."""
+    table: TargetTable
+    schema: TableSchema
+    evolved: Evolved
+    layout: Layout
+
+    def planned(self, spark: SparkSession, known: ChangePlan | None) -> ChangePlan:
+        """Return how they become rows; ``known`` if it still tells that."""
+        given = self.decoded, self.table.columns, self.schema, self.evolved, self.layout
+        if known is not None and known.given == given:
+            return known
+        columns = stored_columns(self.table, self.schema, self.evolved, self.layout)
+        rows = rows_of_type(spark, self.decoded).select(*columns, removed_column(self.layout))
+        return ChangePlan(given, rows)
+
+
+class ChangePlan:
+    """How decoded records of one schema become rows of a table; for one thread at a time."""
+
+    def __init__(self, given: object, source: DataFrame) -> None:
+        """``given`` is what ``source`` is derived from: the rows of a batch, to be planned and not to be computed."""
+        self.given = given
+        self.types: Mapping[str, str] = type_names(source.schema)
+        """As ``RowChanges.types``."""
+        self._source = source
+        self._planned: tuple[tp.StructType, RowFunction] | None = None
+
+    def rows_of(self, columns: tp.StructType, rows: Any) -> Any:
+        """Return decoded records as rows with some columns and, last, whether the key is deleted."""
+        if self._planned is None or self._planned[0] != columns:
+            own = table_row(columns, frozenset(name.lower() for name in self._source.columns))
+            self._planned = columns, RowFunction(self._source.select(*own, fn.col(DELETED_COLUMN)))
+        return self._planned[1].of(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverChanges:
+    """The last change of each key of a batch: like ``RowChanges``, but only ``rewrite_in_driver`` can write it."""
+
+    spark: SparkSession
+    plan: ChangePlan
+    decoded: Any
+    """A sequence of Scala with decoded records."""
+    schema: TableSchema
+    own: Sequence[str]
+    others: Sequence[str]
+    metadata: str
+    most: int
+    query: str
+    batch: int
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The types of the rows, by name in lower case."""
+        return self.plan.types
+
+    def rows_of(self, columns: tp.StructType) -> Any:
+        """Return the changes as rows with the columns of the table and, last, whether the key is deleted."""
+        return self.plan.rows_of(columns, self.decoded)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.jvm import java_class
-from tailrace.spark_consumer.sink.delta_row_writer import RowLayout, sequence
+from tailrace.spark_consumer.sink.delta_files import RowLayout, sequence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,7 @@ from pyspark.sql import types as tp
 from tailrace.spark_consumer.files import read_text
 from tailrace.spark_consumer.java_errors import java_errors
 from tailrace.spark_consumer.jvm import companion, java_class
-from tailrace.spark_consumer.sink.delta_files import DataFile, KnownFiles, deletions
-from tailrace.spark_consumer.sink.delta_row_writer import RowLayout, write_rows
+from tailrace.spark_consumer.sink.delta_files import DataFile, KnownFiles, RowLayout, deletions, write_rows
 from tailrace.spark_consumer.small_data import with_settings
 
 if TYPE_CHECKING:

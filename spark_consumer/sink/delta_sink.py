@@ -16,13 +16,11 @@ from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, before_commit
-from tailrace.spark_consumer.sink.delta_driver_changes import ChangeForm, ChangePlan, DriverChanges
-from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
+from tailrace.spark_consumer.sink.delta_driver_rewrite import ChangeForm, ChangePlan, DriverChanges, rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
 from tailrace.spark_consumer.sink.delta_log import is_conflict
-from tailrace.spark_consumer.sink.delta_rewrite import rewrite_small
-from tailrace.spark_consumer.sink.delta_small_merge import FEW_CHANGES, MOST_CHANGES, merge_small
+from tailrace.spark_consumer.sink.delta_small import FEW_CHANGES, MOST_CHANGES, merge_small, rewrite_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.ledger import overlaps

@@ -13,11 +13,10 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from structlog.testing import capture_logs
 
 from tailrace.spark_consumer import driver_path
-from tailrace.spark_consumer.sink import delta_driver_rewrite, delta_log, delta_row_writer, delta_sink
+from tailrace.spark_consumer.sink import delta_driver_rewrite, delta_files, delta_log, delta_sink
 from tailrace.spark_consumer.sink.delta_known_rows import RowForm
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
-from tailrace.spark_consumer.sink.delta_rewrite import rewrite_small
-from tailrace.spark_consumer.sink.delta_small_merge import merge_small
+from tailrace.spark_consumer.sink.delta_small import merge_small, rewrite_small
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, table_schema
 from tests.spark.running import consume, run_query, settings, table_rows
@@ -97,13 +96,13 @@ def test_a_failure_before_the_commit(
 ) -> None:
     """The batch is written in another way, as are those that follow; one line tells it."""
     if failure == "class":
-        monkeypatch.setattr(delta_row_writer, "_SOURCES", "org.apache.nothing")
+        monkeypatch.setattr(delta_files, "_SOURCES", "org.apache.nothing")
     elif failure == "form":
         monkeypatch.setattr(delta_driver_rewrite, "RowForm", fails)
     elif failure == "layout":
         monkeypatch.setattr(delta_log, "RowLayout", fails)
     else:
-        monkeypatch.setattr(delta_log, "write_rows", fails_after(delta_row_writer.write_rows))
+        monkeypatch.setattr(delta_log, "write_rows", fails_after(delta_files.write_rows))
     with capture_logs() as logs:
         consume(spark, given)
     assert [table_rows(spark, tmp_path, name) for name in NAMES] == [EXPECTED, EXPECTED]

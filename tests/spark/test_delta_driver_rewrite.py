@@ -17,7 +17,7 @@ from tailrace.spark_consumer.sink import delta_driver_rewrite
 from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
 from tailrace.spark_consumer.sink.delta_log import is_conflict
-from tailrace.spark_consumer.sink.delta_rewrite import rewrite_small
+from tailrace.spark_consumer.sink.delta_small import rewrite_small
 from tailrace.spark_consumer.sink.statements import SOURCE
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import TargetTable

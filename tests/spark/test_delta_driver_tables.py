@@ -17,8 +17,7 @@ from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
 from tailrace.spark_consumer.sink.delta_log import is_conflict
-from tailrace.spark_consumer.sink.delta_rewrite import REWRITTEN_BYTES, REWRITTEN_FILES, rewrite_small
-from tailrace.spark_consumer.sink.delta_small_merge import merge_small
+from tailrace.spark_consumer.sink.delta_small import REWRITTEN_BYTES, REWRITTEN_FILES, merge_small, rewrite_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS

@@ -18,10 +18,10 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
-from tailrace.spark_consumer.sink import delta_small_merge
+from tailrace.spark_consumer.sink import delta_small
 from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_log import is_conflict
-from tailrace.spark_consumer.sink.delta_small_merge import merge_small
+from tailrace.spark_consumer.sink.delta_small import merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.statements import SOURCE, RowChanges
 from tailrace.spark_consumer.sink.table_names import Location
@@ -163,7 +163,7 @@ def test_tables_and_batches_that_need_the_statement(
 
     def fits_with(name: str, value: int) -> bool:
         with monkeypatch.context() as patched:
-            patched.setattr(delta_small_merge, name, value)
+            patched.setattr(delta_small, name, value)
             return fits()
 
     def fits_with_property(name: str) -> bool:
@@ -174,7 +174,7 @@ def test_tables_and_batches_that_need_the_statement(
             table.set({name: "false"})
 
     assert fits()
-    assert not fits(replace(batch, most=delta_small_merge.MOST_CHANGES + 1))
+    assert not fits(replace(batch, most=delta_small.MOST_CHANGES + 1))
     assert not fits_with("MOST_BYTES", 0)
     assert not fits_with("MOST_FILES", -1)
     assert not fits_with_property("delta.enableChangeDataFeed")

@@ -18,7 +18,7 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import driver_path
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.jvm import java_class
-from tailrace.spark_consumer.sink import delta_driver_changes
+from tailrace.spark_consumer.sink import delta_driver_rewrite
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
 from tailrace.spark_consumer.source.group_reader import GroupReader
 from tailrace.spark_consumer.tables import driver_decoder
@@ -284,7 +284,7 @@ def test_a_failure_before_the_commit(
     if failure == "decoder":
         monkeypatch.setattr(driver_decoder, "DriverDecoder", fails)
     else:
-        monkeypatch.setattr(delta_driver_changes, "RowFunction", fails)
+        monkeypatch.setattr(delta_driver_rewrite, "RowFunction", fails)
     with capture_logs() as logs:
         consume(spark, written.given)
     written.check(spark)

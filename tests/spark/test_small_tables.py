@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pyspark.sql import types as tp
 
-from tailrace.spark_consumer.sink.delta_rewrite import can_be_rewritten, merged
+from tailrace.spark_consumer.sink.delta_small import can_be_rewritten, merged
 from tailrace.spark_consumer.source.kafka import range_options
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.tables.pool import TablePool
