@@ -27,7 +27,7 @@ from tailrace.spark_consumer.local_rows import row_sequence
 from tailrace.spark_consumer.sink.base import before_commit
 from tailrace.spark_consumer.sink.delta_files import sequence
 from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, TableRows
-from tailrace.spark_consumer.sink.delta_log import Author, columns_of, is_conflict
+from tailrace.spark_consumer.sink.delta_log import columns_of, is_conflict
 from tailrace.spark_consumer.sink.delta_small import (
     FEW_CHANGES,
     REWRITTEN_BYTES,
@@ -37,7 +37,7 @@ from tailrace.spark_consumer.sink.delta_small import (
     is_stored_as_given,
     table_row,
 )
-from tailrace.spark_consumer.sink.statements import type_names
+from tailrace.spark_consumer.sink.statements import Changes, type_names
 from tailrace.spark_consumer.sink.table_columns import removed_column, stored_columns
 from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.small_data import interpreted
@@ -110,7 +110,7 @@ def rewrite_in_driver(transaction: LogTransaction, changes: RowChanges | DriverC
             rewritten = _rewritten(transaction, changes, known)
         if rewritten is None:
             return False
-        transaction.commit_staged(rewritten.staged, Author(changes.query, changes.batch, changes.metadata))
+        transaction.commit_staged(rewritten.staged, changes)
     known.set(changes.spark, transaction.table_id, rewritten.rows)
     return True
 
@@ -269,20 +269,13 @@ class ChangePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverChanges:
+class DriverChanges(Changes):
     """The last change of each key of a batch: like ``RowChanges``, but only ``rewrite_in_driver`` can write it."""
 
     spark: SparkSession
     plan: ChangePlan
     decoded: Any
     """A sequence of Scala with decoded records."""
-    schema: TableSchema
-    own: Sequence[str]
-    others: Sequence[str]
-    metadata: str
-    most: int
-    query: str
-    batch: int
 
     @property
     def types(self) -> Mapping[str, str]:

@@ -17,12 +17,13 @@ from pyspark.sql import types as tp
 from tailrace.spark_consumer.files import read_text
 from tailrace.spark_consumer.java_errors import java_errors
 from tailrace.spark_consumer.jvm import companion, java_class
-from tailrace.spark_consumer.sink.delta_files import DataFile, KnownFiles, RowLayout, deletions, write_rows
+from tailrace.spark_consumer.sink.delta_files import DataFile, KnownFiles, RowLayout, deletions, sequence, write_rows
 from tailrace.spark_consumer.small_data import with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.spark_consumer.sink.statements import Changes
     from tailrace.spark_consumer.sink.table_names import Location
 
 _SESSIONS: Final = "org.apache.spark.sql.classic.SparkSession"
@@ -34,14 +35,6 @@ _ON_LOCAL_DISK: Final = {
     _RENAMES: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 }
 """For the checksum file of a commit, which no other writer has: by default Hadoop starts five processes for it."""
-
-
-class Author(NamedTuple):
-    """Who makes a commit, as the history of the table tells."""
-
-    query: str
-    batch: int
-    user_metadata: str
 
 
 class Staged(NamedTuple):
@@ -162,7 +155,7 @@ class LogTransaction:
 
     def rows(self, files: Collection[DataFile]) -> DataFrame:
         """Return the rows of some files."""
-        actions = self._sequence(file.action for file in files)
+        actions = sequence(self._spark, *(file.action for file in files))
         none = self._class("scala.Option").empty()
         return DataFrame(self._log.createDataFrame(self._snapshot, actions, False, none), self._spark)
 
@@ -170,7 +163,7 @@ class LogTransaction:
         """Return the path of a file as Spark tells it in the column _metadata."""
         return str(file.action.absolutePath(self._log).toUri().toString())
 
-    def change(self, deleted: Mapping[DataFile, Sequence[int]], added: DataFrame | None, author: Author) -> None:
+    def change(self, deleted: Mapping[DataFile, Sequence[int]], added: DataFrame | None, changes: Changes) -> None:
         """Delete rows, which are numbered in each file, and add some, in one commit."""
         # As for MERGE, any other commit that changes rows meanwhile is a conflict.
         self._transaction.readWholeTable()
@@ -187,13 +180,13 @@ class LogTransaction:
             actions.addAll(written)
             # An iterator of py4j ends with an exception of Java.
             marked += [DataFile(written.get(index)) for index in range(int(written.size()))]
-        version = self._commit(actions, author)
+        version = self._commit(actions, changes)
         if files is not None and version == self.version + 1:
             # Otherwise somebody else's commit came between, which may have added files.
             left = (file for file in files if file not in deleted)
             self._known.set(self._path, self.table_id, version, (*left, *marked))
 
-    def replace(self, rows: Callable[[DataFrame], DataFrame], author: Author) -> None:
+    def replace(self, rows: Callable[[DataFrame], DataFrame], changes: Changes) -> None:
         """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``is_within`` was true."""
         files = self._snapshot.checksumOpt().get().allFiles().get()
         # The list of an empty table has nothing that another commit could conflict with.
@@ -204,7 +197,7 @@ class LogTransaction:
         for index in range(int(files.size())):
             actions.add(files.apply(index).remove())
         actions.addAll(self._as_java(self._transaction.writeFiles(rows(stored)._jdf)))  # noqa: SLF001
-        self._commit(actions, author)
+        self._commit(actions, changes)
 
     def listed(self) -> Sequence[DataFile]:
         """Return the data files as the snapshot lists them, whatever this query knows; ``is_within`` was true."""
@@ -220,20 +213,20 @@ class LogTransaction:
         # As for MERGE, any other commit that changes rows meanwhile is a conflict.
         self._transaction.readWholeTable()
         added = [] if rows.isEmpty() else write_rows(self._spark, self._transaction, layout, rows)
-        actions = self._sequence([*(file.action.remove() for file in files), *added])
+        actions = sequence(self._spark, *(file.action.remove() for file in files), *added)
         return Staged(actions, tuple(map(DataFile, added)))
 
-    def commit_staged(self, staged: Staged, author: Author) -> int:
+    def commit_staged(self, staged: Staged, changes: Changes) -> int:
         """Commit what was staged; return the new version."""
-        version = self._committed(staged.actions, author)
+        version = self._committed(staged.actions, changes)
         if version == self.version + 1:
             self._known.set(self._path, self.table_id, version, staged.added)
         return version
 
-    def _commit(self, actions: Any, author: Author) -> int:
-        return self._committed(self._class(_SEQUENCES).toSeq(actions), author)
+    def _commit(self, actions: Any, changes: Changes) -> int:
+        return self._committed(self._class(_SEQUENCES).toSeq(actions), changes)
 
-    def _committed(self, actions: Any, author: Author) -> int:
+    def _committed(self, actions: Any, changes: Changes) -> int:
         is_local = str(self._log.dataPath()).startswith("file:")
         is_default = self._spark.conf.get(_RENAMES, None) is None
         if self._application is not None:
@@ -241,24 +234,18 @@ class LogTransaction:
             marker = self._class(f"{_DELTA}.actions.SetTransaction")(*self._application, now)
             actions = actions.appended(marker)
         with with_settings(self._spark, _ON_LOCAL_DISK if is_local and is_default else {}):
-            self.committed = int(self._transaction.commit(actions, self._operation(author)))
+            self.committed = int(self._transaction.commit(actions, self._operation(changes)))
         return self.committed
 
-    def _operation(self, author: Author) -> Any:
+    def _operation(self, changes: Changes) -> Any:
         mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
-        metadata = self._class("scala.Option").apply(author.user_metadata)
-        return self._class(_OPERATION)(mode, author.query, author.batch, metadata)
+        metadata = self._class("scala.Option").apply(changes.metadata)
+        return self._class(_OPERATION)(mode, changes.query, changes.batch, metadata)
 
     @property
     def table_id(self) -> str:
         """The id of the table: another one at the same path has another id."""
         return str(self.metadata["id"])
-
-    def _sequence(self, found: Iterable[Any]) -> Any:
-        listed = self._class("java.util.ArrayList")()
-        for each in found:
-            listed.add(each)
-        return self._class(_SEQUENCES).toSeq(listed)
 
     def _as_java(self, found: Any) -> Any:
         return self._class("scala.jdk.javaapi.CollectionConverters").asJava(found)

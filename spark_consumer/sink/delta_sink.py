@@ -265,7 +265,7 @@ class DeltaSink(TableSink[DeltaTable]):
             plan = self._plans[topic] = target.planned(spark, self._plans.get(topic))
         own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
         query = self._context.query_id
-        return DriverChanges(spark, plan, batch.rows, schema, own, kept, "", found.offsets, query, batch_id)
+        return DriverChanges(schema, own, kept, "", found.offsets, query, batch_id, spark, plan, batch.rows)
 
     def _rewrite(self, opened: OpenTable[DeltaTable], given: DriverChanges, found: TopicRange) -> bool:
         def commit() -> bool:

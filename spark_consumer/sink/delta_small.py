@@ -25,7 +25,7 @@ from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.column_cache import ColumnCache
 from tailrace.spark_consumer.local_rows import local_rows, read_bytes
 from tailrace.spark_consumer.sink.delta_files import MOST_FILES
-from tailrace.spark_consumer.sink.delta_log import Author, columns_of
+from tailrace.spark_consumer.sink.delta_log import columns_of
 from tailrace.spark_consumer.sink.statements import IS_LATER, same_key
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, SMALL_TABLE, by_operator, interpreted
@@ -57,7 +57,7 @@ def rewrite_small(transaction: LogTransaction, changes: RowChanges) -> bool:
     with interpreted(changes.rows.sparkSession, when=True):
         transaction.replace(
             lambda stored: merged(stored, changes.rows, DELETED_COLUMN, changes.schema.key, columns),
-            Author(changes.query, changes.batch, changes.metadata),
+            changes,
         )
     return True
 
@@ -209,7 +209,7 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
         added = rows.where(_is_added(found.kept)).select(*table_row(columns, given)).coalesce(1)
     # Also without a row: the commit says how far the table is.
     with for_few(spark, when=True):
-        transaction.change(found.replaced, added, Author(changes.query, changes.batch, changes.metadata))
+        transaction.change(found.replaced, added, changes)
     return True
 
 

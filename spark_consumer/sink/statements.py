@@ -37,17 +37,13 @@ IS_LATER: Final = f"s.{SEQUENCE_COLUMN} > t.{SEQUENCE_COLUMN}"
 
 
 @dataclass(frozen=True, slots=True)
-class RowChanges:
+class Changes:
     """The last change of each key of a batch, to be merged into a table."""
 
-    rows: DataFrame
-    """The columns ``own``, the sequence, and the column that says whether the row is removed."""
     schema: TableSchema
     own: Listed[str]
     others: Listed[str]
     """Columns that become NULL."""
-    ranges: Callable[[], str]
-    """Reads the batch for ``within``."""
     metadata: str
     """That of the ledger."""
     most: int
@@ -55,6 +51,16 @@ class RowChanges:
     query: str
     batch: int
     """Who writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges(Changes):
+    """The same as rows."""
+
+    rows: DataFrame
+    """The columns ``own``, the sequence, and the column that says whether the row is removed."""
+    ranges: Callable[[], str]
+    """Reads the batch for ``within``."""
 
     @property
     def spark(self) -> SparkSession:

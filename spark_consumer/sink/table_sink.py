@@ -350,7 +350,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         small = cache(lambda: table.is_small)
         ranges = partial(_key_condition, batch, small)
         query = self._context.query_id
-        changes = RowChanges(source, schema, own, kept, ranges, "", found.offsets, query, batch_id)
+        changes = RowChanges(schema, own, kept, "", found.offsets, query, batch_id, source, ranges)
 
         def after(before: Ledger) -> Ledger:
             return before.appended(found).merged(found)

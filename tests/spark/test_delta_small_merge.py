@@ -78,7 +78,7 @@ def changes(table: DeltaTable, schema: TableSchema, rows: Sequence[tuple[Any, ..
     # Of cached rows the bytes are known, as of the records of a batch.
     source = given.selectExpr(*(f"`{name}`" for name in own), named, DELETED_COLUMN).persist()
     source.count()
-    return RowChanges(source, schema, own, (), lambda: "", METADATA, len(rows), "q", 1)
+    return RowChanges(schema, own, (), METADATA, len(rows), "q", 1, source, lambda: "")
 
 
 def some_rows(chosen: random.Random, schema: TableSchema, count: int) -> list[tuple[Any, ...]]:
