@@ -17,7 +17,15 @@ from pyspark.sql import types as tp
 from tailrace.spark_consumer.files import read_text
 from tailrace.spark_consumer.java_errors import java_errors
 from tailrace.spark_consumer.jvm import companion, java_class
-from tailrace.spark_consumer.sink.delta_files import DataFile, KnownFiles, RowLayout, deletions, sequence, write_rows
+from tailrace.spark_consumer.sink.delta_files import (
+    DataFile,
+    Deletions,
+    KnownFiles,
+    RowLayout,
+    deletions,
+    sequence,
+    write_rows,
+)
 from tailrace.spark_consumer.small_data import with_settings
 
 if TYPE_CHECKING:
@@ -29,7 +37,6 @@ if TYPE_CHECKING:
 _SESSIONS: Final = "org.apache.spark.sql.classic.SparkSession"
 _DELTA: Final = "org.apache.spark.sql.delta"
 _OPERATION: Final = f"{_DELTA}.DeltaOperations$StreamingUpdate"
-_SEQUENCES: Final = "org.apache.spark.api.python.PythonUtils"
 _RENAMES: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _ON_LOCAL_DISK: Final = {
     _RENAMES: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -40,8 +47,8 @@ _ON_LOCAL_DISK: Final = {
 class Staged(NamedTuple):
     """Files of a table that is written again, before the commit."""
 
-    actions: Any
-    """A sequence of Scala with the actions of the commit."""
+    actions: list[Any]
+    """Those of the commit."""
     added: tuple[DataFile, ...]
     """The new files."""
 
@@ -163,41 +170,26 @@ class LogTransaction:
         """Return the path of a file as Spark tells it in the column _metadata."""
         return str(file.action.absolutePath(self._log).toUri().toString())
 
-    def change(self, deleted: Mapping[DataFile, Sequence[int]], added: DataFrame | None, changes: Changes) -> None:
+    def change(self, deleted: Mapping[DataFile, Sequence[int]], rows: DataFrame | None, changes: Changes) -> None:
         """Delete rows, which are numbered in each file, and add some, in one commit."""
         # As for MERGE, any other commit that changes rows meanwhile is a conflict.
         self._transaction.readWholeTable()
         files = self._known.of(self._path, self.table_id, self.version)
-        actions = self._class("java.util.ArrayList")()
-        marked: list[DataFile] = []
-        if deleted:
-            found = deletions(self._spark, self._log, deleted)
-            marked = found.marked
-            for action in found.actions:
-                actions.add(action)
-        if added is not None:
-            written = self._as_java(self._transaction.writeFiles(added._jdf))  # noqa: SLF001
-            actions.addAll(written)
-            # An iterator of py4j ends with an exception of Java.
-            marked += [DataFile(written.get(index)) for index in range(int(written.size()))]
-        version = self._commit(actions, changes)
+        found = deletions(self._spark, self._log, deleted) if deleted else Deletions([], [])
+        added = [] if rows is None else self._written(rows)
+        version = self._commit([*found.actions, *added], changes)
         if files is not None and version == self.version + 1:
             # Otherwise somebody else's commit came between, which may have added files.
             left = (file for file in files if file not in deleted)
-            self._known.set(self._path, self.table_id, version, (*left, *marked))
+            self._known.set(self._path, self.table_id, version, (*left, *found.marked, *map(DataFile, added)))
 
     def replace(self, rows: Callable[[DataFrame], DataFrame], changes: Changes) -> None:
         """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``is_within`` was true."""
-        files = self._snapshot.checksumOpt().get().allFiles().get()
+        files = self.listed()
         # The list of an empty table has nothing that another commit could conflict with.
         self._transaction.readWholeTable()
-        none = self._class("scala.Option").empty()
-        stored = DataFrame(self._log.createDataFrame(self._snapshot, files, False, none), self._spark)
-        actions = self._class("java.util.ArrayList")()
-        for index in range(int(files.size())):
-            actions.add(files.apply(index).remove())
-        actions.addAll(self._as_java(self._transaction.writeFiles(rows(stored)._jdf)))  # noqa: SLF001
-        self._commit(actions, changes)
+        added = self._written(rows(self.rows(files)))
+        self._commit([*(file.action.remove() for file in files), *added], changes)
 
     def listed(self) -> Sequence[DataFile]:
         """Return the data files as the snapshot lists them, whatever this query knows; ``is_within`` was true."""
@@ -213,28 +205,31 @@ class LogTransaction:
         # As for MERGE, any other commit that changes rows meanwhile is a conflict.
         self._transaction.readWholeTable()
         added = [] if rows.isEmpty() else write_rows(self._spark, self._transaction, layout, rows)
-        actions = sequence(self._spark, *(file.action.remove() for file in files), *added)
-        return Staged(actions, tuple(map(DataFile, added)))
+        return Staged([*(file.action.remove() for file in files), *added], tuple(map(DataFile, added)))
 
     def commit_staged(self, staged: Staged, changes: Changes) -> int:
         """Commit what was staged; return the new version."""
-        version = self._committed(staged.actions, changes)
+        version = self._commit(staged.actions, changes)
         if version == self.version + 1:
             self._known.set(self._path, self.table_id, version, staged.added)
         return version
 
-    def _commit(self, actions: Any, changes: Changes) -> int:
-        return self._committed(self._class(_SEQUENCES).toSeq(actions), changes)
+    def _written(self, rows: DataFrame) -> list[Any]:
+        """Write rows; return the actions that add their files."""
+        files = self._transaction.writeFiles(rows._jdf)  # noqa: SLF001
+        found = self._class("scala.jdk.javaapi.CollectionConverters").asJava(files)
+        # An iterator of py4j ends with an exception of Java.
+        return [found.get(index) for index in range(int(found.size()))]
 
-    def _committed(self, actions: Any, changes: Changes) -> int:
+    def _commit(self, actions: Iterable[Any], changes: Changes) -> int:
         is_local = str(self._log.dataPath()).startswith("file:")
         is_default = self._spark.conf.get(_RENAMES, None) is None
         if self._application is not None:
             now = self._class("scala.Option").apply(time.time_ns() // 1_000_000)
-            marker = self._class(f"{_DELTA}.actions.SetTransaction")(*self._application, now)
-            actions = actions.appended(marker)
+            actions = [*actions, self._class(f"{_DELTA}.actions.SetTransaction")(*self._application, now)]
         with with_settings(self._spark, _ON_LOCAL_DISK if is_local and is_default else {}):
-            self.committed = int(self._transaction.commit(actions, self._operation(changes)))
+            version = self._transaction.commit(sequence(self._spark, *actions), self._operation(changes))
+            self.committed = int(version)
         return self.committed
 
     def _operation(self, changes: Changes) -> Any:
@@ -246,9 +241,6 @@ class LogTransaction:
     def table_id(self) -> str:
         """The id of the table: another one at the same path has another id."""
         return str(self.metadata["id"])
-
-    def _as_java(self, found: Any) -> Any:
-        return self._class("scala.jdk.javaapi.CollectionConverters").asJava(found)
 
     def _class(self, name: str) -> Any:
         return java_class(self._spark, name)
