@@ -19,12 +19,12 @@ from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
 from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.sink.operations import Add, Drop, Operation, Rename, Widen
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
 from tailrace.spark_consumer.sink.state import SEVERAL
 from tailrace.spark_consumer.sink.statements import assignments, column_list
 from tailrace.spark_consumer.sink.table_names import Location, quote
-from tailrace.spark_consumer.sink.target_table import TargetTable, require_key
+from tailrace.spark_consumer.sink.target import Add, Drop, Operation, Rename, Widen
+from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
@@ -309,7 +309,7 @@ class DeltaTable(TargetTable):
     def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
         """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
         check_names(schema, layout.names)
-        require_key(schema)
+        self.check_schema(schema)
         columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]
         all_properties = {**DEFAULTS, **self.as_stored(properties)}
         if any(needs_mapping(column.name) for column in columns):

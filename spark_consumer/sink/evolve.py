@@ -7,12 +7,10 @@ is repeated: the steps that it made are found in the columns, or in the state wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Protocol
 
 import structlog
-from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.table import TableSchema
@@ -24,7 +22,9 @@ from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, re
 from tailrace.spark_consumer.evolution.plan import Plan, Step, TypeChange, make_plan
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.evolution.stored_text import SourceNames
-from tailrace.spark_consumer.sink.operations import (
+from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
+from tailrace.spark_consumer.sink.state import TargetState
+from tailrace.spark_consumer.sink.target import (
     Add,
     Change,
     Drop,
@@ -33,76 +33,12 @@ from tailrace.spark_consumer.sink.operations import (
     Note,
     Rename,
     Retype,
+    Target,
     Widen,
 )
-from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
-from tailrace.spark_consumer.sink.state import Shard, TargetState, key_text
 from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
 
 log = structlog.get_logger(__name__)
-
-
-class Wording(NamedTuple):
-    """How messages speak of a target."""
-
-    name: str
-    """Such as ``the Delta table /tables/shop/orders``."""
-    target: str
-    """Such as ``Delta table``."""
-    remove: str
-    """What makes room for a new target, such as ``move the Delta table away``."""
-    keeps_type: str
-    """Why the type of a column stays."""
-    by_hand: str = ""
-    """What a person can do about it, with ``; or`` at the end."""
-
-
-class Target(Protocol):
-    """What can be evolved."""
-
-    follows_case: ClassVar[bool]
-    """Whether a column can get its own name in other letters; if not, it keeps the spelling that it has."""
-
-    @property
-    def wording(self) -> Wording:
-        """How messages speak of the target."""
-
-    @property
-    def shard(self) -> Shard | None:
-        """The shard that uses the target; None if it has one topic."""
-
-    @property
-    def state(self) -> TargetState:
-        """What is stored of the topic."""
-
-    @property
-    def column_names(self) -> Sequence[str]:
-        """The names of all columns."""
-
-    def kinds(self, schema: TableSchema) -> tuple[Mapping[str, tp.DataType], Mapping[str, tp.DataType]]:
-        """Return the types of the columns that the source gives, or gave: those of the target, those of the schema."""
-
-    def declared(self, change: TypeChange) -> str:
-        """Return the type that a column of the target has, for a person."""
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether the target has rows."""
-
-    def added(self, layout: Layout) -> Sequence[tp.StructField]:
-        """Return the columns of a layout as the target has them."""
-
-    def mismatch(self, column: tp.StructField) -> tuple[str, str] | None:
-        """Return the types of a column of the layout, the stored one and its own; None if it is missing or fits."""
-
-    def can_widen(self, stored: tp.DataType, wider: tp.DataType) -> bool:
-        """Return whether the type of a column can change."""
-
-    def change(self, operations: Sequence[Change]) -> None:
-        """Carry out operations in their order, as far as possible in one commit."""
-
-    def explain(self, operations: Sequence[Change | Retype]) -> str:
-        """Return what a person runs to carry out operations."""
 
 
 def evolve(
@@ -154,17 +90,6 @@ def _evolve(target: Target, schema: TableSchema, alterations: Sequence[Alteratio
     evolution.check(policy)
     evolution.apply(Attempt.of(plan, since, stored, wanted, policy))
     return Evolved.by(plan)
-
-
-def require_same_key(stored: str, schema: TableSchema, wording: Wording) -> None:
-    """Raise SinkError if a target has another key (``TargetState.key``)."""
-    if stored and stored != key_text(schema):
-        raise SinkError(
-            f"the key of {schema.database}.{schema.table} has changed: its rows cannot be matched with the table",
-            hint=reload_remedy(schema.topic, wording.remove),
-            stored=stored,
-            now=key_text(schema),
-        )
 
 
 def _require_same_shape(target: Target, layout: Layout) -> None:

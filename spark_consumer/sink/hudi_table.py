@@ -30,7 +30,11 @@ from tailrace.spark_consumer.files import children, delete, exists, read_text
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, checked_key, has_fault
 from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.sink.operations import (
+from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
+from tailrace.spark_consumer.sink.statements import RowChanges
+from tailrace.spark_consumer.sink.table_names import Location, quote
+from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
+from tailrace.spark_consumer.sink.target import (
     Add,
     AllowNull,
     Drop,
@@ -44,10 +48,6 @@ from tailrace.spark_consumer.sink.operations import (
     SetProperties,
     Widen,
 )
-from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
-from tailrace.spark_consumer.sink.statements import RowChanges
-from tailrace.spark_consumer.sink.table_names import Location, quote
-from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE

@@ -31,7 +31,7 @@ from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.engine import TargetSink
-from tailrace.spark_consumer.sink.evolve import caught_up, evolve, require_same_key
+from tailrace.spark_consumer.sink.evolve import caught_up, evolve
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
 from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations, truncate, wording
@@ -45,7 +45,7 @@ from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.state import REMOVE_SHARD, SEVERAL, Stored, TargetState, key_text
 from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_column, upsert_row
-from tailrace.spark_consumer.sink.target_table import require_key
+from tailrace.spark_consumer.sink.target import require_key, require_same_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, entry_columns, versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
 

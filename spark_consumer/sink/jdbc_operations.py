@@ -21,11 +21,11 @@ from tailrace.schemas.sequence import Sequence as Position
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.plan import Fill, TypeChange
-from tailrace.spark_consumer.sink.evolve import Wording
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, as_text, sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_dialect import Role
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table, row_of
-from tailrace.spark_consumer.sink.operations import (
+from tailrace.spark_consumer.sink.shape import IS_DELETED, KIND, PART, RECORD, TIME, Layout
+from tailrace.spark_consumer.sink.target import (
     Add,
     Change,
     Drop,
@@ -35,8 +35,8 @@ from tailrace.spark_consumer.sink.operations import (
     Rename,
     Retype,
     Widen,
+    Wording,
 )
-from tailrace.spark_consumer.sink.shape import IS_DELETED, KIND, PART, RECORD, TIME, Layout
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value
 from tailrace.spark_consumer.source.kafka import load_remedy

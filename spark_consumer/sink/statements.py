@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
-from tailrace.spark_consumer.sink.operations import (
+from tailrace.spark_consumer.sink.table_names import literal, quote
+from tailrace.spark_consumer.sink.target import (
     Add,
     AllowNull,
     Drop,
@@ -24,7 +25,6 @@ from tailrace.spark_consumer.sink.operations import (
     SetProperties,
     Widen,
 )
-from tailrace.spark_consumer.sink.table_names import literal, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,9 +19,9 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.evolve import add_columns, caught_up
-from tailrace.spark_consumer.sink.operations import Add, AllowNull, Drop, Operation, RemoveRows, SetProperties, Widen
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
 from tailrace.spark_consumer.sink.state import TargetState
+from tailrace.spark_consumer.sink.target import Add, AllowNull, Drop, Operation, RemoveRows, SetProperties, Widen
 from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.json_decoder import row_type

@@ -15,9 +15,12 @@ from pyspark.sql import types as tp
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.evolve import Wording, require_same_key
 from tailrace.spark_consumer.sink.ledger import Ledger
-from tailrace.spark_consumer.sink.operations import (
+from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
+from tailrace.spark_consumer.sink.state import OF_A_SHARD, Shard, TargetState
+from tailrace.spark_consumer.sink.statements import RowChanges, alter_clause, assignments, merge_statement
+from tailrace.spark_consumer.sink.table_names import Location, literal, quote
+from tailrace.spark_consumer.sink.target import (
     Add,
     Change,
     Drop,
@@ -29,11 +32,10 @@ from tailrace.spark_consumer.sink.operations import (
     Rename,
     SetProperties,
     Widen,
+    Wording,
+    require_key,
+    require_same_key,
 )
-from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
-from tailrace.spark_consumer.sink.state import OF_A_SHARD, Shard, TargetState
-from tailrace.spark_consumer.sink.statements import RowChanges, alter_clause, assignments, merge_statement
-from tailrace.spark_consumer.sink.table_names import Location, literal, quote
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
@@ -403,13 +405,3 @@ def _filled(fill: Fill, column: tp.StructField, types: Mapping[str, tp.DataType]
         return value if lost is None else fn.when(lost, fn.raise_error(fn.lit(text)).cast(kind)).otherwise(value)
     added = None if fill.added is None else added_value(fill.added, kind, schema.topic)
     return fn.lit(None).cast(kind) if added is None else added
-
-
-def require_key(schema: TableSchema) -> None:
-    """Raise SinkError for a table without a key."""
-    if not schema.key:
-        raise SinkError(
-            f"{schema.database}.{schema.table} has no key, so its rows cannot be identified",
-            hint="set key columns with message.key.columns in the producer, and do not mask or truncate key columns "
-            "(column.mask, column.truncate)",
-        )

@@ -9,7 +9,8 @@ from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.hudi_table import HudiTable
-from tailrace.spark_consumer.sink.operations import (
+from tailrace.spark_consumer.sink.table_names import Location
+from tailrace.spark_consumer.sink.target import (
     Add,
     AllowNull,
     Drop,
@@ -21,7 +22,6 @@ from tailrace.spark_consumer.sink.operations import (
     SetProperties,
     Widen,
 )
-from tailrace.spark_consumer.sink.table_names import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
