@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
@@ -26,8 +24,6 @@ from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.sink.target import Add, Drop, Operation, Rename, Widen
 from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
-from tailrace.spark_consumer.source.json_decoder import row_type
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -308,9 +304,7 @@ class DeltaTable(TargetTable):
 
     def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
         """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
-        check_names(schema, layout.names)
-        self.check_schema(schema)
-        columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]
+        columns = self.new_columns(schema, layout)
         all_properties = {**DEFAULTS, **self.as_stored(properties)}
         if any(needs_mapping(column.name) for column in columns):
             all_properties.setdefault(_MAPPING_MODE, "name")
@@ -329,7 +323,7 @@ class DeltaTable(TargetTable):
             f"CREATE TABLE {self.sql_name} ({column_list(columns)}) USING DELTA {cluster} "
             f"TBLPROPERTIES ({assignments(all_properties)})"
         )
-        self._properties = self._columns = None
+        self.refresh()
 
     @staticmethod
     def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:

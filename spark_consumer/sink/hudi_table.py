@@ -24,7 +24,6 @@ from tailrace.schemas import sequence as seq
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
-from tailrace.spark_consumer.changelog.flatten import check_names as check_own_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.files import children, delete, exists, read_text
 from tailrace.spark_consumer.jvm import java_class
@@ -38,9 +37,6 @@ from tailrace.spark_consumer.sink.target import (
     Add,
     AllowNull,
     Drop,
-    FillColumns,
-    MarkExisting,
-    Note,
     Operation,
     RemoveRows,
     Rename,
@@ -50,7 +46,6 @@ from tailrace.spark_consumer.sink.target import (
 )
 from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.source.json_decoder import row_type
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -235,9 +230,7 @@ class HudiTable(TargetTable):
 
     def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
         """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
-        self.check_schema(schema)
-        check_own_names(schema, layout.names)
-        columns = [*row_type(schema).fields, tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]
+        columns = self.new_columns(schema, layout)
         if self._is_unfinished:
             # Hudi cannot go on with some of what a killed process leaves.
             delete(self._spark, f"{self._path}/{_META_FOLDER}")
@@ -463,5 +456,5 @@ def _calls(operation: Operation) -> list[str]:
             return [f"set({dict(operation.properties)!r})"]
         case RemoveRows():
             return ["remove_rows()"]
-        case FillColumns() | MarkExisting() | Note():
+        case _:
             raise TypeError(operation)

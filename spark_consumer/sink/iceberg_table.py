@@ -17,7 +17,6 @@ from pyspark.sql import types as tp
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
@@ -27,8 +26,7 @@ from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
-from tailrace.spark_consumer.source.json_decoder import row_type
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.source.kafka import load_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -212,22 +210,19 @@ class IcebergTable(TargetTable):
 
     def create(self, schema: TableSchema, properties: Mapping[str, str], layout: Layout = PLAIN) -> None:
         """Create the empty table: the columns of the captured table, the sequence column, those of the layout."""
-        self.check_schema(schema)
-        check_names(schema, layout.names)
-        fields = row_type(schema).fields
+        columns = self.new_columns(schema, layout)
         optional = {column.name for column in schema.columns if column.schema.optional}
         listed = [
-            column_list([field]) + (" NOT NULL" if field.name in schema.key and field.name not in optional else "")
-            for field in fields
+            column_list([each]) + (" NOT NULL" if each.name in schema.key and each.name not in optional else "")
+            for each in columns
         ]
-        listed.append(column_list([tp.StructField(SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]))
         self._create_schema()
         self._spark.sql(
             f"CREATE TABLE {self.sql_name} ({', '.join(listed)}) USING ICEBERG "
             f"TBLPROPERTIES ({assignments({**DEFAULTS, **self.as_stored(properties)})})"
         )
-        self._properties = self._columns = None
-        types = {field.name: field.dataType for field in fields}
+        self.refresh()
+        types = {each.name: each.dataType for each in columns}
         if layout.takes_changelog:
             return
         if not any(name in optional or isinstance(types[name], _NOT_IDENTIFYING) for name in schema.key):

@@ -216,7 +216,7 @@ class JdbcOperations:
             case MarkExisting():
                 deleted = quote(IS_DELETED)
                 return [f"UPDATE {self.table.sql_name} SET {deleted} = FALSE WHERE {deleted} IS NULL"]
-            case FillColumns() | Note():
+            case _:
                 raise TypeError(operation)
 
     def _definition(self, column: tp.StructField) -> str:
@@ -307,8 +307,6 @@ class JdbcOperations:
                     kinds[operation.new.lower()] = kinds.pop(operation.old.lower(), tp.NullType())
                 case Widen():
                     kinds[operation.column.lower()] = operation.kind
-                case FillColumns() | MarkExisting() | Note():
-                    pass
         return kinds
 
 

@@ -318,17 +318,13 @@ def _check_names(schema: TableSchema, added: set[str]) -> None:
         seen[lower] = column.name
 
 
-def _open(spark: SparkSession, options: ParquetOptions, context: SinkContext) -> ParquetSink:  # noqa: ARG001
-    return ParquetSink(options, context)
-
-
 SINK = SinkPlugin(
     name="parquet",
     doc="Writes the changelog of each table as Parquet files.",
     options=ParquetOptions,
     images=Images.CHANGELOG,
     guarantee="exactly once with its checkpoint: a write that is repeated replaces its files",
-    open=_open,
+    open=lambda _, options, context: ParquetSink(options, context),
     checks=(fields_check(_RESERVED),),
     rejected_elsewhere=FIELD_PROPERTIES,
     fields=attrgetter("fields"),

@@ -15,11 +15,7 @@ from tailrace.spark_consumer.sink.target import (
     Add,
     AllowNull,
     Drop,
-    FillColumns,
-    MarkExisting,
-    Note,
     Operation,
-    RemoveRows,
     Rename,
     Retype,
     SetProperties,
@@ -139,7 +135,7 @@ def alter_clause(operation: Operation) -> str:
             return f"ALTER COLUMN {quote(operation.column)} DROP NOT NULL"
         case SetProperties():
             return f"SET TBLPROPERTIES ({assignments(operation.properties)})"
-        case RemoveRows() | FillColumns() | MarkExisting() | Note():
+        case _:
             raise TypeError(operation)
 
 

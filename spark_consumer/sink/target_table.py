@@ -14,6 +14,7 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
@@ -39,6 +40,7 @@ from tailrace.spark_consumer.sink.target import (
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value, convert_value
 from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -209,10 +211,16 @@ class TargetTable(ABC):
         """Raise SinkError for a captured table that the format cannot hold."""
         require_key(schema)
 
+    def new_columns(self, schema: TableSchema, layout: Layout) -> list[tp.StructField]:
+        """Return the columns of a new table. Raises SinkError or SchemaError for those that it cannot have."""
+        self.check_schema(schema)
+        check_names(schema, layout.names)
+        return [*row_type(schema).fields, tp.StructField(seq.SEQUENCE_COLUMN, SEQUENCE_TYPE), *layout.columns]
+
     def alter(self, change: str) -> None:
         """Run an ALTER TABLE statement; ``change`` is what follows the name of the table."""
         self._spark.sql(f"ALTER TABLE {self.sql_name} {change}")
-        self._columns = self._properties = None
+        self.refresh()
 
     def change(self, operations: Sequence[Change]) -> None:
         """Carry out operations, each in a commit of its own."""
