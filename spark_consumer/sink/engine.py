@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from tailrace.spark_consumer.errors import NewTopicError
-from tailrace.spark_consumer.sink.base import TableBatch
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 
 if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
@@ -48,7 +48,8 @@ Open = TypeVar("Open", bound=Opened)
 class TargetSink(ABC, Generic[Open]):
     """Opens targets and lets one thread use each."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: SinkContext) -> None:
+        self._context = context
         self._open: dict[str, Open] = {}
         """By topic."""
         self._locks: dict[str, threading.RLock] = {}

@@ -128,7 +128,7 @@ class HudiSink(TableSink[HudiTable]):
     def _table(self, schema: TableSchema) -> HudiTable:
         path = f"{self._root}/{path_segment(schema.database)}/{path_segment(schema.table)}"
         name = plain_name(f"{schema.database}_{schema.table}")
-        return HudiTable(self._spark, path, name, self._table_properties)
+        return HudiTable(self._spark, path, name, self._options.table_properties)
 
 
 SINK = SinkPlugin(

@@ -73,11 +73,9 @@ class JdbcSink(TargetSink[JdbcTarget]):
     """Writes the tables of ``sink.table`` in the database of ``sink.url``."""
 
     def __init__(self, spark: SparkSession, options: JdbcOptions, context: SinkContext) -> None:
-        super().__init__()
+        super().__init__(context)
         self._options = options
-        self._context = context
-        self._dialect = load_dialect(options.url)
-        dialect = self._dialect
+        self._dialect = dialect = load_dialect(options.url)
         self._properties = connection_properties(options, dialect)
         self._connections = Connections(spark, options.url, dialect.driver, self._properties, dialect.session)
         self._ledgers = threading.Lock()

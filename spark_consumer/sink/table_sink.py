@@ -66,11 +66,9 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         is_conflict: Callable[[BaseException], bool],
     ) -> None:
         """``is_conflict``: whether a failed commit can be tried again, since somebody else changed the same files."""
-        super().__init__()
+        super().__init__(context)
         self._spark = spark
-        self._table_properties = dict(options.table_properties)
         self._options = options
-        self._context = context
         self._upkeep = upkeep
         self._committer = Committer(context.topic_id, is_conflict, uuid.uuid4().hex[:12])
 
@@ -292,7 +290,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         state = caught_up(self._owned_by(schema, layout), schema, self._context.alterations(schema.topic))
         shard = "" if table.shard is None else table.shard.text
         state = replace(state, shard=shard).with_layout(layout.shape, layout.names)
-        table.create(schema, {**self._table_properties, **state.properties}, layout)
+        table.create(schema, {**self._options.table_properties, **state.properties}, layout)
         log.info("table created", table=table.name, initial_load=state.load_run or None)
 
     def _owned_by(self, schema: TableSchema, layout: Layout, *, loads: bool = True) -> TargetState:

@@ -135,10 +135,9 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
     """Writes the last row of each key to one topic per table."""
 
     def __init__(self, spark: SparkSession, options: UpsertKafkaOptions, context: SinkContext) -> None:
-        super().__init__()
+        super().__init__(context)
         self._spark = spark
         self._options = options
-        self._context = context
         self._client = options.client_options(context.client)
         self._ledger_topic = options.ledger.format(prefix=context.prefix)
         self._writer = uuid.uuid4().hex[:12]
