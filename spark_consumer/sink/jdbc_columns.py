@@ -16,7 +16,7 @@ from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
 from tailrace.spark_consumer.sink.shape import RECORD, SEEN, SEEN_AT, Layout
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.source.conversion import convert_value
+from tailrace.spark_consumer.source.conversion import convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 from tailrace.spark_consumer.spark_line import VARIANT_TYPES
@@ -127,21 +127,20 @@ def converted_values(
         if isinstance(field.dataType, _NESTED):
             value = fn.to_json(value, JSON_OPTIONS)  # noqa: PLW2901 - one value in several steps
         value, lost = convert_value(value, column.kind, kind)  # noqa: PLW2901
-        if lost is not None:
-            failure = fn.lit(f"a value of {named} does not fit the target table, whose type is {target.declared}")
-            value = fn.when(lost, fn.raise_error(failure).cast(kind)).otherwise(value)  # noqa: PLW2901
+        failure = f"a value of {named} does not fit the target table, whose type is {target.declared}"
+        value = failing(value, lost, kind, failure)  # noqa: PLW2901
         if not holds_nul and isinstance(kind, tp.StringType):
-            failure = fn.lit(
+            failure = (
                 f"a value of {named} has the character U+0000, which no text of the target database can have; a "
                 f"transform can replace it with replace({quote(column.name)}, char(0), '')"
             )
-            value = fn.when(value.contains("\0"), fn.raise_error(failure).cast(kind)).otherwise(value)  # noqa: PLW2901
+            value = failing(value, value.contains("\0"), kind, failure)  # noqa: PLW2901
         if column.role is Role.KEY and isinstance(kind, tp.StringType) and target.pads:
-            failure = fn.lit(
+            failure = (
                 f"a key in {named} ends with a space, and the target compares keys without spaces at their ends "
                 f"({target.declared})"
             )
-            value = fn.when(value.endswith(" "), fn.raise_error(failure).cast(kind)).otherwise(value)  # noqa: PLW2901
+            value = failing(value, value.endswith(" "), kind, failure)  # noqa: PLW2901
         found.append(value.alias(column.name))
     return found
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import ConfigError
-from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 
 if TYPE_CHECKING:
@@ -276,32 +275,3 @@ def load_dialect(url: str) -> Dialect:
     if not isinstance(dialect, Dialect):
         raise ConfigError([f"sink.url: {entry.value} is not a Dialect of the JDBC sink"])
     return dialect
-
-
-_SHOWN: Final[tuple[tuple[tp.DataType, Role], ...]] = (
-    (tp.BooleanType(), Role.VALUE),
-    (tp.ShortType(), Role.VALUE),
-    (tp.IntegerType(), Role.VALUE),
-    (tp.LongType(), Role.VALUE),
-    (tp.DecimalType(20, 0), Role.VALUE),
-    (tp.DecimalType(38, 10), Role.VALUE),
-    (tp.FloatType(), Role.VALUE),
-    (tp.DoubleType(), Role.VALUE),
-    (tp.StringType(), Role.VALUE),
-    (tp.StringType(), Role.KEY),
-    (tp.StringType(), Role.JSON),
-    (tp.BinaryType(), Role.VALUE),
-    (tp.BinaryType(), Role.KEY),
-    (tp.DateType(), Role.VALUE),
-    (tp.TimestampNTZType(), Role.VALUE),
-    (tp.TimestampType(), Role.VALUE),
-)
-
-
-def type_table(*dialects: Dialect) -> list[tuple[str, ...]]:
-    """Return the rows of the table of types: the Spark type, and the type in each dialect."""
-    rows = []
-    for kind, role in _SHOWN:
-        name = kind.simpleString() + (f" ({role.value})" if role is not Role.VALUE else "")
-        rows.append((name, *(dialect.column_type(kind, role) for dialect in dialects)))
-    return [*rows, (SEQUENCE_COLUMN, *(dialect.sequence_type for dialect in dialects))]

@@ -45,7 +45,7 @@ from tailrace.spark_consumer.sink.state import ALONE, Shard, require_owner
 from tailrace.spark_consumer.sink.table_names import path_segment, quote
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.common_type import can_check, common_type
-from tailrace.spark_consumer.source.conversion import convert_value
+from tailrace.spark_consumer.source.conversion import convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import METADATA
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
 
@@ -289,19 +289,13 @@ def _rows(changes: DataFrame, schema: TableSchema, columns: tp.StructType) -> Da
         value = fn.lit(None).cast(field.dataType)
         if own is not None:
             text = f"a value of {schema.database}.{schema.table}, column {own.name}, does not fit the files: "
-            value = _checked(fn.col(image).getField(own.name), own.dataType, field.dataType, text)
+            found = fn.col(image).getField(own.name)
+            value, lost = convert_value(found, own.dataType, field.dataType)
+            value = failing(value, lost, field.dataType, text, found)
         values.append(value.alias(field.name))
     meta = [fn.timestamp_millis("ts_ms") if name == "ts_ms" else fn.col(name) for name in _FOUND]
     named = [value.cast(field.dataType).alias(field.name) for value, field in zip(meta, _META.fields, strict=True)]
     return changes.select(*values, *named)
-
-
-def _checked(value: Column, of: tp.DataType, to: tp.DataType, text: str) -> Column:
-    converted, lost = convert_value(value, of, to)
-    if lost is None:
-        return converted
-    failure = fn.raise_error(fn.concat(fn.lit(text), value.cast("string"))).cast(to)
-    return fn.when(lost, failure).otherwise(converted)
 
 
 def _check_names(schema: TableSchema, added: set[str]) -> None:

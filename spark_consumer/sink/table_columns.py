@@ -15,7 +15,7 @@ from tailrace.spark_consumer.column_cache import ColumnCache
 from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.sink.shape import IS_DELETED, Layout
 from tailrace.spark_consumer.sink.target_table import TargetTable
-from tailrace.spark_consumer.source.conversion import convert_value
+from tailrace.spark_consumer.source.conversion import convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import METADATA, row_type
 
 if TYPE_CHECKING:
@@ -74,12 +74,9 @@ def converted_columns(
         if name in evolved.ignored:
             continue
         value, lost = convert_value(column, own.dataType, types[name])
-        if lost is not None:
-            source = f"{schema.database}.{schema.table}, column {field.name}"
-            text = f"a value of {source}, does not fit the {table.format} table: "
-            failure = fn.raise_error(fn.concat(fn.lit(text), column.cast("string"))).cast(types[name])
-            value = fn.when(lost, failure).otherwise(value)
-        columns.append(value.alias(field.name))
+        source = f"{schema.database}.{schema.table}, column {field.name}"
+        text = f"a value of {source}, does not fit the {table.format} table: "
+        columns.append(failing(value, lost, types[name], text, column).alias(field.name))
     return columns
 
 

@@ -38,7 +38,7 @@ from tailrace.spark_consumer.sink.target import (
     require_same_key,
 )
 from tailrace.spark_consumer.source.common_type import common_type
-from tailrace.spark_consumer.source.conversion import added_value, convert_value
+from tailrace.spark_consumer.source.conversion import added_value, convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
@@ -410,6 +410,6 @@ def _filled(fill: Fill, column: tp.StructField, types: Mapping[str, tp.DataType]
         value, lost = convert_value(fn.col(quote(fill.copied)), types[fill.copied.lower()], kind)
         source = f"{schema.database}.{schema.table}, column {fill.copied}"
         text = f"a value of {source}, does not fit {kind.simpleString()}, the type of {column.name}"
-        return value if lost is None else fn.when(lost, fn.raise_error(fn.lit(text)).cast(kind)).otherwise(value)
+        return failing(value, lost, kind, text)
     added = None if fill.added is None else added_value(fill.added, kind, schema.topic)
     return fn.lit(None).cast(kind) if added is None else added

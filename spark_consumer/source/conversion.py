@@ -73,12 +73,10 @@ def added_value(change: ColumnChange, target: tp.DataType, topic: str) -> Column
     text = orjson.dumps({"v": change.value}).decode()
     value = fn.from_json(fn.lit(text), tp.StructType([tp.StructField("v", types.json)])).getField("v")
     member, lost = convert_value(value if types.decode is None else types.decode(value), types.column, target)
-    if lost is None:
-        return member
     message = (
         f"the value that ALTER TABLE gave to column {change.column} of {topic} does not fit {target.simpleString()}"
     )
-    return fn.when(lost, fn.raise_error(fn.lit(message)).cast(target)).otherwise(member)
+    return failing(member, lost, target, message)
 
 
 def _value(
@@ -99,6 +97,14 @@ def _by_position(origins: Sequence[tuple[Position, object]], values: Sequence[Co
         if origin != before:
             chosen = fn.when(fn.col("seq") >= sequence_literal(start), value).otherwise(chosen)
     return chosen
+
+
+def failing(value: Column, lost: Column | None, kind: tp.DataType, text: str, shown: Column | None = None) -> Column:
+    """Return a value of a type that fails its query where it is ``lost``, with a text and what is ``shown``."""
+    if lost is None:
+        return value
+    message = fn.lit(text) if shown is None else fn.concat(fn.lit(text), shown.cast("string"))
+    return fn.when(lost, fn.raise_error(message).cast(kind)).otherwise(value)
 
 
 def convert_value(value: Column, source: tp.DataType, target: tp.DataType) -> tuple[Column, Column | None]:

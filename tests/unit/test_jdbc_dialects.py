@@ -11,12 +11,12 @@ from pyspark.sql import types as tp
 from structlog.testing import capture_logs
 
 from tailrace.runtime.errors import ConfigError
-from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.spark_consumer import config, session
 from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, concerns_all_tables
 from tailrace.spark_consumer.sink.jdbc_columns import sequence_bytes
-from tailrace.spark_consumer.sink.jdbc_dialect import Role, load_dialect, type_table
+from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, load_dialect
 from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, connection_properties
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -28,6 +28,35 @@ SETTINGS: Final = {
     "sink": "jdbc",
     "sink.url": POSTGRES,
 }
+
+
+SHOWN: Final[tuple[tuple[tp.DataType, Role], ...]] = (
+    (tp.BooleanType(), Role.VALUE),
+    (tp.ShortType(), Role.VALUE),
+    (tp.IntegerType(), Role.VALUE),
+    (tp.LongType(), Role.VALUE),
+    (tp.DecimalType(20, 0), Role.VALUE),
+    (tp.DecimalType(38, 10), Role.VALUE),
+    (tp.FloatType(), Role.VALUE),
+    (tp.DoubleType(), Role.VALUE),
+    (tp.StringType(), Role.VALUE),
+    (tp.StringType(), Role.KEY),
+    (tp.StringType(), Role.JSON),
+    (tp.BinaryType(), Role.VALUE),
+    (tp.BinaryType(), Role.KEY),
+    (tp.DateType(), Role.VALUE),
+    (tp.TimestampNTZType(), Role.VALUE),
+    (tp.TimestampType(), Role.VALUE),
+)
+
+
+def type_table(*dialects: Dialect) -> list[tuple[str, ...]]:
+    """Return the rows of the table of types: the Spark type, and the type in each dialect."""
+    rows = []
+    for kind, role in SHOWN:
+        name = kind.simpleString() + (f" ({role.value})" if role is not Role.VALUE else "")
+        rows.append((name, *(dialect.column_type(kind, role) for dialect in dialects)))
+    return [*rows, (SEQUENCE_COLUMN, *(dialect.sequence_type for dialect in dialects))]
 
 
 def test_types_are_those_of_the_documentation() -> None:
