@@ -44,7 +44,7 @@ from tailrace.spark_consumer.sink.target import (
     SetProperties,
     Widen,
 )
-from tailrace.spark_consumer.sink.target_table import TargetTable
+from tailrace.spark_consumer.sink.target_table import TargetTable, was_replaced
 from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:
@@ -275,10 +275,8 @@ class HudiTable(TargetTable):
         """Replace all rows in one commit; not again if a commit says that it was made."""
         metadata = self._carried()
         if once is not None:
-            for commit in self._commits():
-                name, _, number = commit.get(_REPLACED, "").rpartition(" ")
-                if name == once[0] and int(number) >= once[1]:
-                    return
+            if was_replaced((commit.get(_REPLACED, "") for commit in self._commits()), once):
+                return
             metadata[_REPLACED] = f"{once[0]} {once[1]}"
         self._write(self._whole(rows(self.rows())), "insert_overwrite_table", metadata)
 

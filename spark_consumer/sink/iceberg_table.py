@@ -24,7 +24,7 @@ from tailrace.spark_consumer.sink.state import PROPERTIES
 from tailrace.spark_consumer.sink.statements import assignments, column_list
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
-from tailrace.spark_consumer.sink.target_table import TargetTable
+from tailrace.spark_consumer.sink.target_table import TargetTable, was_replaced
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.kafka import load_remedy
 
@@ -171,15 +171,10 @@ class IcebergTable(TargetTable):
         """Replace all rows in one commit; not again if a snapshot says that it was made."""
         loaded, options = self.load(), {}
         if once is not None:
-            for summary in _summaries(loaded):
-                name, _, number = summary.get(_REPLACED, "").rpartition(" ")
-                if name == once[0] and int(number) >= once[1]:
-                    return
-            options[f"{_OPTION}{_REPLACED}"] = f"{once[0]} {once[1]}"
-        # Iceberg would replace what another process has committed since the rows were read.
-        self._newest = _id(loaded.currentSnapshot())
-        with self.following() as target:
-            rows(self._spark.read.table(target)).writeTo(target).options(**options).overwrite(fn.lit(True))
+            if was_replaced((summary.get(_REPLACED, "") for summary in _summaries(self.load())), once):
+                return
+            writer = writer.option(f"{_OPTION}{_REPLACED}", f"{once[0]} {once[1]}")
+        writer.overwrite(fn.lit(True))
 
     def commit_settings(self, metadata: str) -> Mapping[str, str]:
         """Return the settings of a session in which a statement commits with the metadata of a ledger."""

@@ -192,32 +192,27 @@ class JdbcSink(TargetSink[JdbcTarget]):
         stored = entry.state.last_truncation
         truncated = later(stored, batch.truncated)
         state = replace(entry.state, truncated="" if truncated is None else truncated.text)
-        step = _Step(entry, replace(entry, state=state))
-        if truncated != stored:
-            step = replace(step, truncated=truncated)
+        step = _Step(entry, replace(entry, state=state), None if truncated == stored else truncated)
         topic_id = self._context.topic_id(batch.schema.topic)
         ledger = replace(entry.ledger, id=topic_id or entry.ledger.id)
-        is_new = batch.range is not None and not is_applied(ledger.merge, batch.range)
-        if not is_new and step.truncated is None:
+        found = None if batch.range is None or is_applied(ledger.merge, batch.range) else batch.range
+        if found is None and step.truncated is None:
             return
         with self._connections.session() as session:
-            if not is_new:
-                self._apply(session, target, step)
-                return
-            assert batch.range is not None
-            after = replace(step.after, ledger=ledger.appended(batch.range).merged(batch.range))
-            if not batch.stats:
-                self._apply(session, target, replace(step, after=after))
-                return
-            records = without_truncated(batch.records, truncated)
-            last = last_per_key(records, incremental=any(stat.incremental for stat in batch.stats))
-            last = not_applied(last, ledger.merge, batch.range)
-            layout = target.form.layout
-            values = target.converted(upsert_columns(batch.schema, keeps_deleted=layout.keeps_deleted))
-            rows = last.select(*upsert_row(values, layout), removed_column(layout))
-            merge = self._stage(session, target, rows, Rule.LATER, small=batch.range.offsets <= SMALL_OFFSETS)
-            self._apply(session, target, replace(step, after=after, merge=merge))
-            self._unstage(session, merge.stage)
+            if found is not None:
+                step = replace(step, after=replace(step.after, ledger=ledger.appended(found).merged(found)))
+            if found is not None and batch.stats:
+                records = without_truncated(batch.records, truncated)
+                last = last_per_key(records, incremental=any(stat.incremental for stat in batch.stats))
+                last = not_applied(last, ledger.merge, found)
+                layout = target.form.layout
+                values = target.converted(upsert_columns(batch.schema, keeps_deleted=layout.keeps_deleted))
+                rows = last.select(*upsert_row(values, layout), removed_column(layout))
+                merge = self._stage(session, target, rows, Rule.LATER, small=found.offsets <= SMALL_OFFSETS)
+                step = replace(step, merge=merge)
+            self._apply(session, target, step)
+            if step.merge is not None:
+                self._unstage(session, step.merge.stage)
 
     def _write_changelog(self, batch: TableBatch) -> None:
         """Write the rows of a changelog in one transaction with the ledger."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -107,20 +107,19 @@ def converted_values(
     form: TargetForm,
     stored: Mapping[str, StoredColumn],
     values: Iterable[Column],
-    ignored: Collection[str] = (),
     *,
-    holds_nul: bool = True,
+    holds_nul: bool,
 ) -> list[Column]:
     """Return the values of the columns of the source that are ``stored``, in the types of the target.
 
-    ``stored`` and ``ignored`` have lower-case names; ``values`` has one for each column of the schema. A value that the
-    target's column does not represent fails the batch.
+    ``stored`` has lower-case names; ``values`` has one for each column of the schema. A value that the target's column
+    does not represent fails the batch.
     """
     found = []
     schema = form.schema
     for column, value, field in zip(form.source, values, row_type(schema).fields, strict=True):
         target = stored.get(column.name.lower())
-        if target is None or column.name.lower() in ignored:
+        if target is None:
             continue
         kind = target.kind_for(column.kind) or column.kind
         named = f"column {column.name} of {schema.database}.{schema.table}"

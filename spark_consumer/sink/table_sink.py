@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.spark_consumer.sink.shape import Layout
+    from tailrace.spark_consumer.sink.target_table import TargetTable
     from tailrace.spark_consumer.source.ranges import TopicRange
 
 _SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
@@ -248,12 +249,10 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         if load is None:
             return None
         if batch.moved:
-            log.info("initial load closed: the topic has got more partitions", table=table.name, run=load.run)
-            table.store(table.state.without_load())
+            _close(table, load, "initial load closed: the topic has got more partitions")
             return None
         if batch.loaded and all(stat.split is None for stat in batch.stats):
-            log.info("initial load complete", table=table.name, run=load.run)
-            table.store(table.state.without_load())
+            _close(table, load, "initial load complete")
             return None
         splits = [stat.split for stat in batch.stats if stat.split is not None]
         self._context.runs.refresh_for(self._spark, splits)
@@ -263,8 +262,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         if opened.ledger is not None and not load.closes_for(batch.stats, own_splits):
             updated = load.with_early_keys(batch.records, batch.stats)
         if updated is None:
-            log.info("initial load closed", table=table.name, run=load.run)
-            table.store(table.state.without_load())
+            _close(table, load, "initial load closed")
             return None
         if updated != load:
             table.store(updated.noted(table.state))
@@ -377,6 +375,11 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
             opened.advance(after, merge)
         finally:
             spark.catalog.dropTempView(SOURCE)
+
+
+def _close(table: TargetTable, load: InitialLoad, why: str) -> None:
+    log.info(why, table=table.name, run=load.run)
+    table.store(table.state.without_load())
 
 
 def range_of(batch: TableBatch) -> TopicRange:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -413,3 +413,9 @@ def _filled(fill: Fill, column: tp.StructField, types: Mapping[str, tp.DataType]
         return failing(value, lost, kind, text)
     added = None if fill.added is None else added_value(fill.added, kind, schema.topic)
     return fn.lit(None).cast(kind) if added is None else added
+
+
+def was_replaced(found: Iterable[str], once: tuple[str, int]) -> bool:
+    """Return whether a commit has replaced all rows under a name, with a number or a later one; '' is another."""
+    named = (text.rpartition(" ") for text in found)
+    return any(name == once[0] and int(number) >= once[1] for name, _, number in named)
