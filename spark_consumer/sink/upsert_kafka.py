@@ -25,6 +25,7 @@ import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -121,9 +122,11 @@ class OpenTopic:
     name: str
     """Of the target and of the topic of the table: several of these can be written at the same time."""
     target: str
+    key: str
+    """That of its record of the ledger."""
     stored: Stored
     shard: Shard | None
-    layout: Layout
+    layout: Layout = PLAIN
 
     @property
     def known(self) -> Ledger:
@@ -139,11 +142,14 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
         self._spark = spark
         self._options = options
         self._client = options.client_options(context.client)
-        self._ledger_topic = options.ledger.format(prefix=context.prefix)
         self._writer = uuid.uuid4().hex[:12]
         """Tells the records of this process from those of others."""
-        self._ledger: LedgerTopic | None = None
         self._opening = threading.Lock()
+
+    @cached_property
+    def _ledger(self) -> LedgerTopic:
+        """The ledger, which the first target that is opened needs."""
+        return LedgerTopic(self._spark, self._client, self._options.ledger.format(prefix=self._context.prefix))
 
     def _refresh(self, opened: OpenTopic) -> None:
         """Do nothing: no shard changes what others have."""
@@ -178,12 +184,12 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
 
     def _write(self, opened: OpenTopic, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - offsets tell it
         before, target = opened.stored, opened.target
-        self._require_newest(batch.schema, before)
+        self._require_newest(opened)
         truncated = later(before.state.last_truncation, batch.truncated)
         state = before.state if truncated is None else replace(before.state, truncated=truncated.text)
         after = replace(before, state=state)
         if truncated is not None and state != before.state:
-            write_records(self._tombstones(batch, target, truncated), self._client, target)
+            write_records(self._tombstones(opened, batch, truncated), self._client, target)
             log.info("topic truncated", topic=target, sequence=truncated)
         if batch.range is not None and not is_applied(before.ledger.merge, batch.range):
             incremental = any(stat.incremental for stat in batch.stats)
@@ -195,79 +201,71 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
             state = replace(state, key=key_text(batch.schema))
             after = Stored(state, ledger.appended(batch.range).merged(batch.range))
         if after != before:
-            self._store(batch.records.sparkSession, batch.schema, after)
+            self._ledger.write(batch.records.sparkSession, {opened.key: text_of(after)})
             opened.stored = after
 
     def close(self) -> None:
         """Close the consumer of the ledger."""
-        if self._ledger is not None:
+        if "_ledger" in vars(self):
             self._ledger.close()
 
-    def _require_newest(self, schema: TableSchema, known: Stored) -> None:
+    def _require_newest(self, opened: OpenTopic) -> None:
         """Raise SinkError if another process has written to the topic of a table since its ledger was read."""
-        newest = self._newest(schema).ledger
-        if newest.is_of_another_topic(self._context.topic_id(schema.topic)):
-            newest = Ledger(schema.topic)  # none of its rows is left: ``applied`` has looked
-        newest.require_known(known.ledger, f"topic {self._topic(schema)}")
+        topic = opened.known.topic
+        newest = self._newest(topic, opened.target).ledger
+        if newest.is_of_another_topic(self._context.topic_id(topic)):
+            newest = Ledger(topic)  # none of its rows is left: ``applied`` has looked
+        newest.require_known(opened.known, f"topic {opened.target}")
 
-    def _newest(self, schema: TableSchema) -> Stored:
-        assert self._ledger is not None
-        values, target = self._ledger.values(), self._topic(schema)
+    def _newest(self, topic: str, target: str) -> Stored:
+        values = self._ledger.values()
         # Earlier settings of sink.topic, and earlier releases, had other names.
-        names = (self._ledger_key(schema), target, f"{target} {schema.topic}")
-        stored = (stored_in(schema.topic, values.get(name)) for name in names)
-        return next(filter(None, stored), None) or Stored(TargetState(schema.topic), Ledger(schema.topic))
+        stored = (
+            stored_in(topic, values.get(name)) for name in (self._key(topic, target), target, f"{target} {topic}")
+        )
+        return next(filter(None, stored), None) or Stored(TargetState(topic), Ledger(topic))
 
     def _has_rows_of(self, topic: str, target: str) -> bool:
         rows = newest_records(self._spark, self._client, target).where(fn.col("value").isNotNull())
         return not rows.where(header_text(TOPIC_HEADER) == topic).limit(1).isEmpty()
 
-    def _topic(self, schema: TableSchema) -> str:
-        return target_topic(self._options.topic, schema, self._context.prefix)
-
     def _target(self, schema: TableSchema) -> OpenTopic:
+        """Create the topic of a table if it is missing; read what it has applied."""
+        topic, target = schema.topic, target_topic(self._options.topic, schema, self._context.prefix)
         with self._opening:
-            stored, target = self._stored(schema), self._topic(schema)
-        return OpenTopic(f"{target} {schema.topic}", target, stored, self._context.shard(schema.topic), PLAIN)
+            if not has_topic(self._spark, self._client, target):
+                self._remove(target)
+            _, other = ensure_topic(self._spark, self._client, target, self._options.partitions, COMPACTED)
+            if other:
+                raise SinkError(
+                    f"topic {target} is not compacted: it would lose the last row of a key, or grow without bound",
+                    hint=f"kafka-configs.sh --alter --topic {target} --add-config cleanup.policy=compact",
+                    **{name.replace(".", "_"): value for name, value in other.items()},
+                )
+            stored, shard = self._newest(topic, target), self._context.shard(topic)
+            opened = OpenTopic(f"{target} {topic}", target, self._key(topic, target), stored, shard)
+            if _TOPIC_WORD not in self._options.topic:
+                self._claim(opened)
+        return opened
 
-    def _stored(self, schema: TableSchema) -> Stored:
-        """Create the topic of a table if it is missing; return what it has applied."""
-        if self._ledger is None:
-            self._ledger = LedgerTopic(self._spark, self._client, self._ledger_topic)
-        target = self._topic(schema)
-        if not has_topic(self._spark, self._client, target):
-            self._remove(target)
-        _, other = ensure_topic(self._spark, self._client, target, self._options.partitions, COMPACTED)
-        if other:
-            raise SinkError(
-                f"topic {target} is not compacted: it would lose the last row of a key, or grow without bound",
-                hint=f"kafka-configs.sh --alter --topic {target} --add-config cleanup.policy=compact",
-                **{name.replace(".", "_"): value for name, value in other.items()},
-            )
-        found = self._newest(schema)
-        return found if _TOPIC_WORD in self._options.topic else self._claim(schema, found)
-
-    def _claim(self, schema: TableSchema, found: Stored) -> Stored:
+    def _claim(self, opened: OpenTopic) -> None:
         """Store that a topic writes to its target. Raises SinkError if it cannot because of another one."""
-        shard, target = self._context.shard(schema.topic), self._topic(schema)
-        assert self._ledger is not None
-        key = self._ledger_key(schema)
-        former = self._ledger.values().get(key)
-        claimed = replace(found, state=replace(found.state, shard=ALONE if shard is None else shard.text))
-        require_owner(schema.topic, shard, self._owners(target), f"topic {target}")
-        if claimed == found:
-            return found
-        self._ledger.write(self._spark, {key: text_of(claimed)})
+        topic, shard, stored = opened.known.topic, opened.shard, opened.stored
+        former = self._ledger.values().get(opened.key)
+        claimed = replace(stored, state=replace(stored.state, shard=ALONE if shard is None else shard.text))
+        require_owner(topic, shard, self._owners(opened.target), f"topic {opened.target}")
+        if claimed == stored:
+            return
+        self._ledger.write(self._spark, {opened.key: text_of(claimed)})
         try:
-            require_owner(schema.topic, shard, self._owners(target), f"topic {target}")
+            require_owner(topic, shard, self._owners(opened.target), f"topic {opened.target}")
         except SinkError:
-            self._ledger.write(self._spark, {key: former})
+            self._ledger.write(self._spark, {opened.key: former})
             raise
-        return claimed
+        opened.stored = claimed
 
     def _owners(self, target: str) -> dict[str, str]:
         """Return the topics that write to a target, with the values of their shards."""
-        assert self._ledger is not None
         values, start, found = self._ledger.values(), f"{target} ", {}
         # The names of topics have no spaces, and the record of a shard follows that of its topic alone.
         for key in sorted(key for key in values if key == target or key.startswith(start)):
@@ -278,31 +276,25 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
                 found[topic] = str(entry.get(_SHARD, ALONE if key == target else ""))
         return found
 
-    def _ledger_key(self, schema: TableSchema) -> str:
+    def _key(self, topic: str, target: str) -> str:
         """Return the key of the record with what is applied.
 
         If several topics can have one target, each of them has its own record.
         """
-        target = self._topic(schema)
-        return target if _TOPIC_WORD in self._options.topic else f"{target} {schema.topic}"
+        return target if _TOPIC_WORD in self._options.topic else f"{target} {topic}"
 
     def _remove(self, target: str) -> None:
         """Remove what the ledger has of a topic that does not exist (any more), before the topic is created."""
-        assert self._ledger is not None
         values = self._ledger.values()
         known = [key for key, value in values.items() if value and (key == target or key.startswith(f"{target} "))]
         if known:
             self._ledger.write(self._spark, dict.fromkeys(known))
 
-    def _store(self, spark: SparkSession, schema: TableSchema, applied: Stored) -> None:
-        assert self._ledger is not None
-        self._ledger.write(spark, {self._ledger_key(schema): text_of(applied)})
-
-    def _tombstones(self, batch: TableBatch, target: str, truncated: Sequence) -> DataFrame:
+    def _tombstones(self, opened: OpenTopic, batch: TableBatch, truncated: Sequence) -> DataFrame:
         """Return a tombstone for each row of the topic that is older than a truncate event."""
-        rows = newest_records(batch.records.sparkSession, self._client, target)
+        rows = newest_records(batch.records.sparkSession, self._client, opened.target)
         older = rows.where(fn.col("value").isNotNull() & (sequence_header() < sequence_literal(truncated)))
-        if self._context.shard(batch.schema.topic) is not None:
+        if opened.shard is not None:
             older = older.where(header_text(TOPIC_HEADER) == batch.schema.topic)
         headers = fn.array(
             header(TOPIC_HEADER, fn.lit(batch.schema.topic)), header(SEQUENCE_HEADER, fn.lit(truncated.text))
