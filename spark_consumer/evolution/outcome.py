@@ -40,6 +40,10 @@ class Evolved:
             frozenset(name.lower() for name in plan.names.kept),
         )
 
+    def source_columns(self, schema: TableSchema) -> list[str]:
+        """Return the columns of the source that the table has."""
+        return [column.name for column in schema.columns if column.name.lower() not in self.ignored]
+
 
 def warn_of_records_before(schema: TableSchema, alterations: Sequence[Alteration]) -> None:
     """Warn if records from before some alterations, which a new table is created behind, can have other values.

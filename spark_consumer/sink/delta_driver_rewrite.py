@@ -24,7 +24,7 @@ from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type
 from tailrace.spark_consumer.jvm import companion
 from tailrace.spark_consumer.local_rows import row_sequence
-from tailrace.spark_consumer.sink.base import before_commit
+from tailrace.spark_consumer.sink.base import DriverBatch, before_commit
 from tailrace.spark_consumer.sink.delta_files import sequence
 from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, TableRows
 from tailrace.spark_consumer.sink.delta_log import columns_of, is_conflict
@@ -38,19 +38,15 @@ from tailrace.spark_consumer.sink.delta_small import (
     table_row,
 )
 from tailrace.spark_consumer.sink.statements import Changes, type_names
-from tailrace.spark_consumer.sink.table_columns import removed_column, stored_columns
-from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.small_data import interpreted
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tailrace.schemas.table import TableSchema
-    from tailrace.spark_consumer.evolution.outcome import Evolved
     from tailrace.spark_consumer.sink.delta_files import DataFile
     from tailrace.spark_consumer.sink.delta_log import LogTransaction, Staged
-    from tailrace.spark_consumer.sink.shape import Layout
+    from tailrace.spark_consumer.sink.open_table import OpenTable
     from tailrace.spark_consumer.sink.statements import RowChanges
 
 MOST_ROWS: Final = 2000
@@ -229,26 +225,6 @@ def _merged(spark: SparkSession, stored: TableRows, found: Any) -> Any | None:
     return rows
 
 
-class ChangeForm(NamedTuple):
-    """What decides how decoded records become rows of a table."""
-
-    decoded: tp.StructType
-    """Their type."""
-    table: TargetTable
-    schema: TableSchema
-    evolved: Evolved
-    layout: Layout
-
-    def planned(self, spark: SparkSession, known: ChangePlan | None) -> ChangePlan:
-        """Return how they become rows; ``known`` if it still tells that."""
-        given = self.decoded, self.table.columns, self.schema, self.evolved, self.layout
-        if known is not None and known.given == given:
-            return known
-        columns = stored_columns(self.table, self.schema, self.evolved, self.layout)
-        rows = rows_of_type(spark, self.decoded).select(*columns, removed_column(self.layout))
-        return ChangePlan(given, rows)
-
-
 class ChangePlan:
     """How decoded records of one schema become rows of a table; for one thread at a time."""
 
@@ -266,6 +242,15 @@ class ChangePlan:
             own = table_row(columns, frozenset(name.lower() for name in self._source.columns))
             self._planned = columns, RowFunction(self._source.select(*own, fn.col(DELETED_COLUMN)))
         return self._planned[1].of(rows)
+
+
+def change_plan(opened: OpenTable[Any], batch: DriverBatch, known: ChangePlan | None) -> ChangePlan:
+    """Return how the records of a batch become rows of a table; ``known`` if it still tells that."""
+    given = batch.type, opened.table.columns, batch.schema, opened.evolved, opened.layout
+    if known is not None and known.given == given:
+        return known
+    columns = opened.stored_columns(batch.schema)
+    return ChangePlan(given, rows_of_type(batch.spark, batch.type).select(*columns, opened.layout.removed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, before_commit
-from tailrace.spark_consumer.sink.delta_driver_rewrite import ChangeForm, ChangePlan, DriverChanges, rewrite_in_driver
+from tailrace.spark_consumer.sink.delta_driver_rewrite import ChangePlan, DriverChanges, change_plan, rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
 from tailrace.spark_consumer.sink.delta_log import is_conflict
@@ -28,7 +28,6 @@ from tailrace.spark_consumer.sink.open_table import After, OpenTable
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, TableOptions, check_fields, shape_images
 from tailrace.spark_consumer.sink.statements import RowChanges
-from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns
 from tailrace.spark_consumer.sink.table_names import TABLE_NAME, location
 from tailrace.spark_consumer.sink.table_sink import TableSink
 from tailrace.spark_consumer.sink.table_upkeep import Upkeep, retried
@@ -245,27 +244,24 @@ class DeltaSink(TableSink[DeltaTable]):
 
     def _driver_changes(self, opened: OpenTable[DeltaTable], batch: DriverBatch, batch_id: int) -> DriverChanges | None:
         """Return the changes; None if ``write_batch`` would do more than merge them."""
-        schema, table, layout, evolved = batch.schema, opened.table, opened.layout, opened.evolved
-        topic, found = opened.topic, batch.range
+        schema, table, topic, found = batch.schema, opened.table, opened.topic, batch.range
         if (
             opened.is_empty
             or not table.is_at_path
             or table.shard is not None
-            or layout.takes_changelog
+            or opened.layout.takes_changelog
             or _is_truncated_by(table, batch)
             or InitialLoad.of(table.state) is not None
             or overlaps(opened.known.merge, found)
         ):
             return None
         spark = batch.spark
-        target = ChangeForm(batch.type, table, schema, evolved, layout)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         with before_commit():
-            plan = self._plans[topic] = target.planned(spark, self._plans.get(topic))
-        own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
-        query = self._context.query_id
-        return DriverChanges(schema, own, kept, "", found.offsets, query, batch_id, spark, plan, batch.rows)
+            plan = self._plans[topic] = change_plan(opened, batch, self._plans.get(topic))
+        own, former, query = opened.own_columns(schema), opened.former_columns, self._context.query_id
+        return DriverChanges(schema, own, former, "", found.offsets, query, batch_id, spark, plan, batch.rows)
 
     def _rewrite(self, opened: OpenTable[DeltaTable], given: DriverChanges, found: TopicRange) -> bool:
         def commit() -> bool:

@@ -44,7 +44,6 @@ from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.state import REMOVE_SHARD, SEVERAL, Stored, TargetState, key_text
-from tailrace.spark_consumer.sink.table_columns import changelog_row, removed_column, upsert_row
 from tailrace.spark_consumer.sink.target import require_key, require_same_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, entry_columns, versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
@@ -207,7 +206,7 @@ class JdbcSink(TargetSink[JdbcTarget]):
                 last = not_applied(last, ledger.merge, found)
                 layout = target.form.layout
                 values = target.converted(upsert_columns(batch.schema, keeps_deleted=layout.keeps_deleted))
-                rows = last.select(*upsert_row(values, layout), removed_column(layout))
+                rows = last.select(*layout.upsert_row(values), layout.removed)
                 merge = self._stage(session, target, rows, Rule.LATER, small=found.offsets <= SMALL_OFFSETS)
                 step = replace(step, merge=merge)
             self._apply(session, target, step)
@@ -224,7 +223,7 @@ class JdbcSink(TargetSink[JdbcTarget]):
         # The rule of the merge finds rows that are repeated, so their row has no place for a changelog.
         ledger = replace(ledger.written(self._context.query_id, batch.write), changelog=None)
         step = _Step(entry, replace(entry, ledger=ledger))
-        row = changelog_row(target.converted(fn.col("row").getField(each.name) for each in schema.columns), layout)
+        row = layout.changelog_row(target.converted(fn.col("row").getField(each.name) for each in schema.columns))
         small, stages = batch.write.offsets <= SMALL_OFFSETS, []
         with self._connections.session() as session:
             if layout.shape == "history":

@@ -1,4 +1,4 @@
-"""The table of a topic as this process knows it: the target, its ledger, and what it was prepared for.
+"""The table of a topic as this process knows it: the target, its ledger, what it was prepared for, and its columns.
 
 A commit with a ledger follows the ledger that is known. A table format tells in its own way that another process has
 committed in between: Delta counts the commits with a ledger, and of two with one number it refuses the later one or
@@ -9,15 +9,23 @@ After a failure nothing of it is known: the next attempt opens the table again, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic
 
+from pyspark.sql import functions as fn
+
+from tailrace.spark_consumer.changelog.flatten import upsert_columns
+from tailrace.spark_consumer.column_cache import ColumnCache
 from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.sink.ledger import Ledger, changed_meanwhile
 from tailrace.spark_consumer.sink.table_upkeep import Table, retried
+from tailrace.spark_consumer.source.conversion import convert_value, failing
+from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
+
     from tailrace.schemas.alteration import Alteration
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.sink.shape import Layout
@@ -27,6 +35,7 @@ After = Callable[[Ledger], Ledger]
 """From the ledger of the newest version to that of the commit which follows it."""
 
 _ATTEMPTS: Final = 5
+_STORED: Final = ColumnCache["list[Column]"]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,49 @@ class OpenTable(Generic[Table]):
     def known(self) -> Ledger:
         """What is known to be applied; nothing if that is not known."""
         return self.ledger or Ledger(self.topic)
+
+    def stored_columns(self, schema: TableSchema) -> list[Column]:
+        """Return the columns of an upsert batch that the table has: of the source, the sequence, those of the layout.
+
+        The columns of the source have the types of the table: they represent the values, or the values are checked.
+        """
+        key = self.table.format, self.table.columns, schema.fingerprint, self.evolved, self.layout
+
+        def stored() -> list[Column]:
+            values = upsert_columns(schema, keeps_deleted=self.layout.keeps_deleted)
+            return self.layout.upsert_row(self._converted(schema, values))
+
+        return _STORED.get(key, stored)
+
+    def changelog_columns(self, schema: TableSchema) -> list[Column]:
+        """Return the columns of changelog rows that every table has: of the source, the sequence, the metadata."""
+        return self.layout.changelog_row(
+            self._converted(schema, (fn.col("row").getField(column.name) for column in schema.columns))
+        )
+
+    def _converted(self, schema: TableSchema, values: Iterable[Column]) -> list[Column]:
+        """Return the columns of the source that the table has, in its types; ``values`` are those of the schema."""
+        types = {each.name.lower(): each.dataType for each in self.table.columns}
+        columns = []
+        for given, column, own in zip(values, schema.columns, row_type(schema).fields, strict=True):
+            name = column.name.lower()
+            if name in self.evolved.ignored:
+                continue
+            value, lost = convert_value(given, own.dataType, types[name])
+            source = f"{schema.database}.{schema.table}, column {column.name}"
+            text = f"a value of {source}, does not fit the {self.table.format} table: "
+            columns.append(failing(value, lost, types[name], text, given).alias(column.name))
+        return columns
+
+    def own_columns(self, schema: TableSchema) -> list[str]:
+        """Return the columns that a batch writes, without the sequence."""
+        return [*self.evolved.source_columns(schema), *self.layout.names]
+
+    @property
+    def former_columns(self) -> list[str]:
+        """The columns of the table that the source, or the layout, had earlier."""
+        former = {name.lower() for name in self.table.state.added} - {name.lower() for name in self.layout.names}
+        return [name for name in self.table.columns.names if name.lower() in self.evolved.kept | former]
 
     def begin(self) -> None:
         """Note that the table has no rows of the topic."""

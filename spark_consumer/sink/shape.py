@@ -6,24 +6,29 @@ A shape is chosen by regular expressions of ``db.table``. It decides which image
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.runtime.config.section import Section, prefixed, supported
 from tailrace.runtime.config.value_types import ANY_TEXT, InvalidValueError, ValueType, integer, one_of, set_of
+from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior, EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import FIELDS, MetadataField, read_fields
+from tailrace.spark_consumer.source.json_decoder import METADATA
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
+
     from tailrace.runtime.config.draft import Draft
 
 
@@ -99,6 +104,28 @@ class Layout:
     def own_columns(self) -> tuple[tp.StructField, ...]:
         """The columns that the shape needs, without metadata columns."""
         return _COLUMNS[self.shape]
+
+    def upsert_row(self, values: Iterable[Column]) -> list[Column]:
+        """Return the columns of an upsert batch, with the values of the columns of the source."""
+        columns = [*values, fn.col("seq").alias(SEQUENCE_COLUMN)]
+        if self.keeps_deleted:
+            columns.append((fn.col("op") == Op.DELETE.value).alias(IS_DELETED))
+        return [*columns, *self._metadata]
+
+    def changelog_row(self, values: Iterable[Column]) -> list[Column]:
+        """Return the columns of changelog rows, with the values of the columns of the source."""
+        return [*values, fn.col("seq").alias(SEQUENCE_COLUMN), *self._metadata]
+
+    @property
+    def removed(self) -> Column:
+        """The column of an upsert batch that says whether the row of the key is removed."""
+        removed = fn.lit(False) if self.keeps_deleted else fn.col("op") == Op.DELETE.value
+        return removed.alias(DELETED_COLUMN)
+
+    @property
+    def _metadata(self) -> list[Column]:
+        """The metadata columns of decoded records or changelog rows."""
+        return [fn.col(METADATA).getField(field.column).alias(field.column) for field in self.fields]
 
     @property
     def takes_changelog(self) -> bool:

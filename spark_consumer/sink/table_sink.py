@@ -35,7 +35,6 @@ from tailrace.spark_consumer.sink.open_table import After, Committer, OpenTable
 from tailrace.spark_consumer.sink.shape import TableOptions
 from tailrace.spark_consumer.sink.state import OF_A_SHARD, REMOVE_SHARD, SEVERAL, TargetState, key_text
 from tailrace.spark_consumer.sink.statements import SOURCE, RowChanges, merge_versions_statement
-from tailrace.spark_consumer.sink.table_columns import kept_columns, own_columns, removed_column, stored_columns
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
@@ -189,19 +188,18 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
 
         if opened.layout.shape == "history":
             repeated = known is None or known.is_repeat(query, write)
-            rows = history_rows(table, batch, opened.evolved, opened.layout, repeated=repeated)
+            rows = history_rows(opened, batch, repeated=repeated)
             opened.advance(after, lambda ledger: table.append(rows, ledger.metadata))
         else:
             self._merge_versions(opened, batch, after)
         self._upkeep.after_batch(table)
 
     def _merge_versions(self, opened: OpenTable[Table], batch: TableBatch, after: After) -> None:
-        schema, table, evolved, layout = batch.schema, opened.table, opened.evolved, opened.layout
-        spark = batch.records.sparkSession
+        schema, table, spark = batch.schema, opened.table, batch.records.sparkSession
         within = keys_of_changelog(batch, table)
         # The rows come from the table itself: Spark cannot plan a MERGE of Iceberg whose source reads its target.
         small = batch.write is not None and batch.write.offsets <= SMALL_OFFSETS and table.is_small
-        changed = changed_versions(table, batch, evolved, layout, within)
+        changed = changed_versions(opened, batch, within)
         with interpreted(spark, when=small), kept_rows(changed) as source:
             if source.isEmpty():
                 nothing = table.rows().limit(0)
@@ -209,7 +207,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
                 return
             source.createOrReplaceTempView(SOURCE)
             try:
-                own = own_columns(schema, evolved, layout)
+                own = opened.own_columns(schema)
 
                 def merge(ledger: Ledger) -> None:
                     with with_settings(spark, table.commit_settings(ledger.metadata)), table.following() as target:
@@ -320,7 +318,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
             parts = [batch.records.limit(0)]
         if last is not None:
             parts.append(last if layout.keeps_deleted else last.where(fn.col("op") != Op.DELETE.value))
-        stored = stored_columns(table, batch.schema, opened.evolved, layout)
+        stored = opened.stored_columns(batch.schema)
         appended = reduce(DataFrame.unionByName, [records.select(*stored) for records in parts])
 
         def after(before: Ledger) -> Ledger:
@@ -338,15 +336,14 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         table, ledger, found = opened.table, opened.known, range_of(batch)
         if is_applied(ledger.merge, found):
             return
-        schema, evolved, layout = batch.schema, opened.evolved, opened.layout
-        own, kept = own_columns(schema, evolved, layout), kept_columns(table, evolved, layout)
-        source = not_applied(last, ledger.merge, found)
-        source = source.select(*stored_columns(table, schema, evolved, layout), removed_column(layout))
+        schema, source = batch.schema, not_applied(last, ledger.merge, found)
+        source = source.select(*opened.stored_columns(schema), opened.layout.removed)
         # The size is asked for once, also if the statement is repeated: a format may need a query for it.
         small = cache(lambda: table.is_small)
         ranges = partial(_key_condition, batch, small)
         query = self._context.query_id
-        changes = RowChanges(schema, own, kept, "", found.offsets, query, batch_id, source, ranges)
+        own, former = opened.own_columns(schema), opened.former_columns
+        changes = RowChanges(schema, own, former, "", found.offsets, query, batch_id, source, ranges)
 
         def after(before: Ledger) -> Ledger:
             return before.appended(found).merged(found)

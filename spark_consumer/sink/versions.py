@@ -57,7 +57,6 @@ from tailrace.spark_consumer.sink.shape import (
     VALID_TO,
     Layout,
 )
-from tailrace.spark_consumer.sink.table_columns import changelog_columns, source_columns
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
 
@@ -67,20 +66,19 @@ if TYPE_CHECKING:
     from tailrace.schemas.sequence import Sequence
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.evolution.outcome import Evolved
+    from tailrace.spark_consumer.sink.open_table import OpenTable
     from tailrace.spark_consumer.sink.target_table import TargetTable
 
 
-def history_rows(
-    table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout, *, repeated: bool
-) -> DataFrame:
+def history_rows(opened: OpenTable[Any], batch: TableBatch, *, repeated: bool) -> DataFrame:
     """Return the rows that a write adds; ``repeated``: the table can have some of them."""
-    rows = batch.records.select(*changelog_columns(table, batch.schema, evolved, layout), *entry_columns())
+    rows = batch.records.select(*opened.changelog_columns(batch.schema), *entry_columns())
     if repeated:
-        rows = _not_written(table, rows)
+        rows = _not_written(opened.table, rows)
     if batch.truncated is None:
         return rows
     milliseconds = None if batch.write is None else batch.write.truncated_ms
-    deletes = _deletes(table.rows(), batch.schema, batch.truncated, milliseconds)
+    deletes = _deletes(opened.table.rows(), batch.schema, batch.truncated, milliseconds)
     return rows.unionByName(deletes, allowMissingColumns=True)
 
 
@@ -139,15 +137,13 @@ def keys_of_changelog(batch: TableBatch, table: TargetTable) -> str:
     return predicate(key_ranges(batch.records.select(op, *images), batch.schema), "t", quote)
 
 
-def changed_versions(
-    table: TargetTable, batch: TableBatch, evolved: Evolved, layout: Layout, within: str = ""
-) -> DataFrame:
+def changed_versions(opened: OpenTable[Any], batch: TableBatch, within: str = "") -> DataFrame:
     """Return the rows of a table that a write changes: those with ``_deleted`` are removed, the others are as given.
 
     ``within``: a condition on the table ``t`` that all keys of the batch meet.
     """
-    columns = VersionColumns.of(batch.schema, evolved, layout)
-    events = columns.events(batch, changelog_columns(table, batch.schema, evolved, layout))
+    table, columns = opened.table, VersionColumns.of(batch.schema, opened.evolved, opened.layout)
+    events = columns.events(batch, opened.changelog_columns(batch.schema))
     if batch.truncated is not None:
         events = events.unionByName(columns.truncations(batch, table.rows().where(table.before(batch.truncated))))
     stored = table.rows().alias("t")
@@ -180,7 +176,7 @@ class VersionColumns:
     def of(cls, schema: TableSchema, evolved: Evolved, layout: Layout) -> VersionColumns:
         """Return the columns of a captured table."""
         metadata = tuple(field.column for field in layout.fields)
-        return cls(tuple(schema.key), tuple(source_columns(schema, evolved)), metadata)
+        return cls(tuple(schema.key), tuple(evolved.source_columns(schema)), metadata)
 
     def events(self, batch: TableBatch, row: Iterable[Column]) -> DataFrame:
         """Return the changes of a batch: the row after each of them, or the last row of a deleted key.
