@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
+"""What a failed statement raises; errors of Java that Spark does not know come as they are."""
 
 _MOST_CAUSES: Final = 20
 _RAISED: Final = "USER_RAISED_EXCEPTION"

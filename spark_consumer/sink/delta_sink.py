@@ -22,7 +22,6 @@ from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
 from tailrace.spark_consumer.sink.delta_log import is_conflict
 from tailrace.spark_consumer.sink.delta_small import FEW_CHANGES, MOST_CHANGES, merge_small, rewrite_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
-from tailrace.spark_consumer.sink.initial_load import InitialLoad
 from tailrace.spark_consumer.sink.ledger import overlaps
 from tailrace.spark_consumer.sink.open_table import After, OpenTable
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
@@ -30,7 +29,7 @@ from tailrace.spark_consumer.sink.shape import PROPERTIES, TableOptions, check_f
 from tailrace.spark_consumer.sink.statements import RowChanges
 from tailrace.spark_consumer.sink.table_names import TABLE_NAME, location
 from tailrace.spark_consumer.sink.table_sink import TableSink
-from tailrace.spark_consumer.sink.table_upkeep import Upkeep, retried
+from tailrace.spark_consumer.sink.table_upkeep import Upkeep
 from tailrace.spark_consumer.small_data import with_settings
 
 if TYPE_CHECKING:
@@ -201,7 +200,7 @@ class DeltaSink(TableSink[DeltaTable]):
             self._note_fit(opened, fits=in_whole and works and was_first and rows.was_written(transaction.table_id))
             return merged
 
-        return retried(commit, table.name, is_conflict)
+        return opened.retried(commit)
 
     def _note_fit(self, opened: OpenTable[DeltaTable], *, fits: bool) -> None:
         """Note whether the driver has written a table, or would write the next batch."""
@@ -251,7 +250,7 @@ class DeltaSink(TableSink[DeltaTable]):
             or table.shard is not None
             or opened.layout.takes_changelog
             or _is_truncated_by(table, batch)
-            or InitialLoad.of(table.state) is not None
+            or table.state.load_run
             or overlaps(opened.known.merge, found)
         ):
             return None
@@ -275,7 +274,7 @@ class DeltaSink(TableSink[DeltaTable]):
             self._end(opened, transaction, ledger)
             return True
 
-        return retried(commit, opened.table.name, is_conflict)
+        return opened.retried(commit)
 
 
 def _is_truncated_by(table: DeltaTable, batch: DriverBatch) -> bool:

@@ -26,13 +26,13 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.files import children, delete, exists, read_text
+from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, checked_key, has_fault
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
 from tailrace.spark_consumer.sink.statements import RowChanges
 from tailrace.spark_consumer.sink.table_names import Location, quote
-from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target import (
     Add,
     AllowNull,

@@ -18,12 +18,12 @@ from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
 from tailrace.spark_consumer.sink.state import PROPERTIES
 from tailrace.spark_consumer.sink.statements import assignments, column_list
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import TargetTable, was_replaced
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
 from tailrace.spark_consumer.source.kafka import load_remedy

@@ -103,6 +103,11 @@ def _of_layout(field: tp.StructField) -> list[TargetColumn]:
     return [TargetColumn(field.name, field.dataType, Role.VALUE, optional=True)]
 
 
+def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
+    """Return whether a statement can change a type: it must convert values as ``common_type`` supposes."""
+    return not isinstance(stored, tp.NullType) and not isinstance(wider, tp.NullType)
+
+
 def converted_values(
     form: TargetForm,
     stored: Mapping[str, StoredColumn],

@@ -21,7 +21,7 @@ from tailrace.schemas.sequence import Sequence as Position
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.plan import Fill, TypeChange
-from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, as_text, sequence_bytes
+from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, as_text, can_widen, sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_dialect import Role
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table, row_of
 from tailrace.spark_consumer.sink.shape import IS_DELETED, KIND, PART, RECORD, TIME, Layout
@@ -68,11 +68,6 @@ def wording(table: JdbcTable) -> Wording:
         "the type that the target has does not represent its values",
         "run the statement in the target, after a check of what it does to the rows there; or ",
     )
-
-
-def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
-    """Return whether a statement can change a type: it must convert values as ``common_type`` supposes."""
-    return not isinstance(stored, tp.NullType) and not isinstance(wider, tp.NullType)
 
 
 @dataclass(frozen=True, slots=True)

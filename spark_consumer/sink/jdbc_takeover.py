@@ -13,9 +13,8 @@ import structlog
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
+from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, can_widen
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
-from tailrace.spark_consumer.sink.jdbc_operations import can_widen
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.kafka import load_remedy

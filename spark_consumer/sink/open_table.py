@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Generic
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+import structlog
 from pyspark.sql import functions as fn
 
 from tailrace.spark_consumer.changelog.flatten import upsert_columns
 from tailrace.spark_consumer.column_cache import ColumnCache
 from tailrace.spark_consumer.evolution.outcome import Evolved
+from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.sink.ledger import Ledger, changed_meanwhile
-from tailrace.spark_consumer.sink.table_upkeep import Table, retried
+from tailrace.spark_consumer.sink.target_table import Table
 from tailrace.spark_consumer.source.conversion import convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
 
@@ -34,8 +36,12 @@ if TYPE_CHECKING:
 After = Callable[[Ledger], Ledger]
 """From the ledger of the newest version to that of the commit which follows it."""
 
+Result = TypeVar("Result")
+
 _ATTEMPTS: Final = 5
 _STORED: Final = ColumnCache["list[Column]"]()
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +157,20 @@ class OpenTable(Generic[Table]):
             return True
 
         for _ in range(_ATTEMPTS):
-            if retried(attempt, self.table.name, self.committer.is_conflict):
+            if self.retried(attempt):
                 return
         raise changed_meanwhile(self.table.name, attempts=_ATTEMPTS)
+
+    def retried(self, commit: Callable[[], Result]) -> Result:
+        """Run a command that commits, again if one of somebody else, such as a compaction, changed the same files."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return commit()
+            except SPARK_ERRORS as error:
+                if not self.committer.is_conflict(error):
+                    raise
+                log.warning("a concurrent command changed the table: the batch is written again", table=self.name)
+        return commit()
 
     def followed(self, newest: Ledger | None) -> Ledger:
         """Return the ledger of the newest version, for the commit that follows it. Raises SinkError as ``advance``."""

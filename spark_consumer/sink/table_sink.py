@@ -37,7 +37,8 @@ from tailrace.spark_consumer.sink.state import OF_A_SHARD, REMOVE_SHARD, SEVERAL
 from tailrace.spark_consumer.sink.statements import SOURCE, RowChanges, merge_versions_statement
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_takeover import take_over
-from tailrace.spark_consumer.sink.table_upkeep import Table, Upkeep
+from tailrace.spark_consumer.sink.table_upkeep import Upkeep
+from tailrace.spark_consumer.sink.target_table import Table
 from tailrace.spark_consumer.sink.versions import changed_versions, history_rows, kept_rows, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.spark_consumer.sink.shape import Layout
-    from tailrace.spark_consumer.sink.target_table import TargetTable
     from tailrace.spark_consumer.source.ranges import TopicRange
 
 _SMALL_MERGE: Final = {"spark.sql.shuffle.partitions": "1"}
@@ -196,7 +196,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
 
     def _merge_versions(self, opened: OpenTable[Table], batch: TableBatch, after: After) -> None:
         schema, table, spark = batch.schema, opened.table, batch.records.sparkSession
-        within = keys_of_changelog(batch, table)
+        within = keys_of_changelog(opened, batch)
         # The rows come from the table itself: Spark cannot plan a MERGE of Iceberg whose source reads its target.
         small = batch.write is not None and batch.write.offsets <= SMALL_OFFSETS and table.is_small
         changed = changed_versions(opened, batch, within)
@@ -374,7 +374,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
             spark.catalog.dropTempView(SOURCE)
 
 
-def _close(table: TargetTable, load: InitialLoad, why: str) -> None:
+def _close(table: Table, load: InitialLoad, why: str) -> None:
     log.info(why, table=table.name, run=load.run)
     table.store(table.state.without_load())
 

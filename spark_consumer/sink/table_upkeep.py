@@ -10,24 +10,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 from zlib import crc32
 
 import structlog
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 
-from tailrace.spark_consumer.sink.target_table import TargetTable
+from tailrace.spark_consumer.sink.target_table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Table = TypeVar("Table", bound=TargetTable)
-Result = TypeVar("Result")
-
-SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
-"""What a failed statement raises; errors of Java that Spark does not know come as they are."""
-_ATTEMPTS: Final = 5
 
 log = structlog.get_logger(__name__)
 
@@ -83,18 +75,3 @@ class Upkeep(ABC, Generic[Table]):
     @abstractmethod
     def _tend(self, spark: SparkSession, table: Table) -> None:
         """Compact the files of a table."""
-
-
-def retried(commit: Callable[[], Result], name: str, is_conflict: Callable[[BaseException], bool]) -> Result:
-    """Run a command that commits, again if a command of somebody else, such as a compaction, changed the same files.
-
-    ``is_conflict``: whether an error says that.
-    """
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return commit()
-        except SPARK_ERRORS as error:
-            if not is_conflict(error):
-                raise
-            log.warning("a concurrent command changed the table: the batch is written again", table=name)
-    return commit()

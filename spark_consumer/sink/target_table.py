@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
@@ -401,6 +401,9 @@ class TargetTable(ABC):
         schema_name = self._location.schema_name
         if schema_name and not self._spark.catalog.databaseExists(schema_name):
             self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema_name}")
+
+
+Table = TypeVar("Table", bound=TargetTable)
 
 
 def _filled(fill: Fill, column: tp.StructField, types: Mapping[str, tp.DataType], schema: TableSchema) -> Column:

@@ -67,14 +67,13 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.evolution.outcome import Evolved
     from tailrace.spark_consumer.sink.open_table import OpenTable
-    from tailrace.spark_consumer.sink.target_table import TargetTable
 
 
 def history_rows(opened: OpenTable[Any], batch: TableBatch, *, repeated: bool) -> DataFrame:
     """Return the rows that a write adds; ``repeated``: the table can have some of them."""
     rows = batch.records.select(*opened.changelog_columns(batch.schema), *entry_columns())
     if repeated:
-        rows = _not_written(opened.table, rows)
+        rows = _not_written(opened, rows)
     if batch.truncated is None:
         return rows
     milliseconds = None if batch.write is None else batch.write.truncated_ms
@@ -93,12 +92,12 @@ def entry_columns() -> list[Column]:
     ]
 
 
-def _not_written(table: TargetTable, rows: DataFrame) -> DataFrame:
-    """Return the rows that a table does not have."""
+def _not_written(opened: OpenTable[Any], rows: DataFrame) -> DataFrame:
+    """Return the rows that the table does not have."""
     least, greatest = rows.agg(fn.min(OFFSET), fn.max(OFFSET)).collect()[0]
     if least is None:
         return rows
-    written = table.rows().where(fn.col(OFFSET).between(least, greatest)).select(*RECORD)
+    written = opened.table.rows().where(fn.col(OFFSET).between(least, greatest)).select(*RECORD)
     return rows.join(written, list(RECORD), "left_anti").select(*rows.columns)
 
 
@@ -128,9 +127,9 @@ _VALUES: Final = "values"
 _ADDED: Final = "added"
 
 
-def keys_of_changelog(batch: TableBatch, table: TargetTable) -> str:
+def keys_of_changelog(opened: OpenTable[Any], batch: TableBatch) -> str:
     """Return a condition on a table ``t`` that all keys of a batch meet; '' if there is none, or the table is small."""
-    if batch.truncated is not None or table.is_small:
+    if batch.truncated is not None or opened.table.is_small:
         return ""
     images = [fn.col("row").alias(image) for image in ("before", "after")]
     op = fn.lit(Op.CREATE.value).alias("op")

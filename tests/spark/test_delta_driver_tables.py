@@ -13,6 +13,7 @@ import pytest
 
 from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
@@ -20,7 +21,6 @@ from tailrace.spark_consumer.sink.delta_log import is_conflict
 from tailrace.spark_consumer.sink.delta_small import REWRITTEN_BYTES, REWRITTEN_FILES, merge_small, rewrite_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.table_names import Location
-from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.small_data import with_settings
 from tests.spark.records import connect, decimal, table_schema
 from tests.spark.running import count_jobs

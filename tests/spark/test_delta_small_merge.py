@@ -18,6 +18,7 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.sink import delta_small
 from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_log import is_conflict
@@ -25,7 +26,6 @@ from tailrace.spark_consumer.sink.delta_small import merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.statements import SOURCE, RowChanges
 from tailrace.spark_consumer.sink.table_names import Location
-from tailrace.spark_consumer.sink.table_upkeep import SPARK_ERRORS
 from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.small_data import with_settings
 from tests.spark.records import connect, decimal, table_schema
