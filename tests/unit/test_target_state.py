@@ -80,10 +80,10 @@ def test_only_what_has_changed_is_stored() -> None:
 
 def test_the_end_of_an_evolution_is_stored_with_its_statement() -> None:
     begun = TargetState.from_properties({**TABLE, "tailrace.altering": "attempt"})
-    altered = {"tailrace.altered": "1.7.60.0.0"}
+    last = {"tailrace.altered": "1.7.60.0.0"}
 
-    assert replace(begun, altering="").since(begun) == ({"tailrace.altering": "", **altered}, [])
-    assert replace(begun, names="").since(begun) == ({"tailrace.columns": "", **altered}, [])
+    assert replace(begun, altering="").since(begun) == ({"tailrace.altering": "", **last}, [])
+    assert replace(begun, names="").since(begun) == ({"tailrace.columns": "", **last}, [])
     assert begun.since(replace(begun, altering="")) == ({"tailrace.altering": "attempt"}, [])
     never = replace(begun, last_alteration="")
     assert replace(never, names="").since(never) == ({"tailrace.columns": ""}, [])
