@@ -28,7 +28,7 @@ from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.engine import TargetSink
-from tailrace.spark_consumer.sink.evolve import caught_up, evolve
+from tailrace.spark_consumer.sink.evolve import caught_up, evolve, take_over
 from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.open_table import After, Committer, OpenTable
@@ -36,7 +36,6 @@ from tailrace.spark_consumer.sink.shape import TableOptions
 from tailrace.spark_consumer.sink.state import OF_A_SHARD, REMOVE_SHARD, SEVERAL, TargetState, key_text
 from tailrace.spark_consumer.sink.statements import SOURCE, RowChanges, merge_versions_statement
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.table_takeover import take_over
 from tailrace.spark_consumer.sink.table_upkeep import Upkeep
 from tailrace.spark_consumer.sink.target_table import Table
 from tailrace.spark_consumer.sink.versions import changed_versions, history_rows, kept_rows, keys_of_changelog
