@@ -77,7 +77,7 @@ class InitialLoad:
 
     def closes_for(self, stats: Iterable[SplitStats], own_splits: Collection[str]) -> bool:
         """Return whether a batch has rows of another run; ``own_splits`` are the splits of this run in the batch."""
-        return any(self._other_run(stat, own_splits) for stat in stats)
+        return any(stat.incremental or (stat.split is not None and stat.split not in own_splits) for stat in stats)
 
     def with_early_keys(self, decoded: DataFrame, stats: Iterable[SplitStats]) -> InitialLoad | None:
         """Return the initial load with the early keys of the batch added, or None if there are too many."""
@@ -87,10 +87,6 @@ class InitialLoad:
         found = decoded.where(early).select(key_hash().alias("hash")).distinct().limit(MAX_EARLY_KEYS + 1).collect()
         early_keys = self.early_keys | {row["hash"] for row in found}
         return None if len(early_keys) > MAX_EARLY_KEYS else replace(self, early_keys=frozenset(early_keys))
-
-    @staticmethod
-    def _other_run(stat: SplitStats, own_splits: Collection[str]) -> bool:
-        return stat.incremental or (stat.split is not None and stat.split not in own_splits)
 
 
 def append_or_merge(decoded: DataFrame, early_keys: Collection[int], *, changes: int) -> tuple[DataFrame, DataFrame]:

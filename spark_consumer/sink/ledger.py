@@ -30,6 +30,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
@@ -40,7 +41,7 @@ from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from tailrace.spark_consumer.sink.base import Write
     from tailrace.spark_consumer.source.ranges import TopicRange
@@ -223,20 +224,13 @@ def not_applied(records: DataFrame, applied: AppliedOffsets, found: TopicRange) 
     if not within:
         return records
     skipped = [(fn.col("partition") == number) & (fn.col("offset") < offset) for number, offset in within.items()]
-    return records.where(~reduce(_either, skipped))
+    return records.where(~reduce(or_, skipped))
 
 
 def overlaps(applied: AppliedOffsets, found: TopicRange) -> AppliedOffsets:
     """Return the offsets that exclude records of a range."""
-    return {number: offset for number, offset in applied.items() if _overlaps(number, offset, found)}
-
-
-def _either(one: Column, other: Column) -> Column:
-    return one | other
-
-
-def _overlaps(number: int, offset: int, found: TopicRange) -> bool:
-    return number in found.partitions and offset > found.partitions[number].start
+    starts = {number: each.start for number, each in found.partitions.items()}
+    return {number: offset for number, offset in applied.items() if number in starts and offset > starts[number]}
 
 
 def _advance(applied: AppliedOffsets, ends: AppliedOffsets) -> AppliedOffsets:
