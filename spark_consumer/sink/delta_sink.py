@@ -249,7 +249,7 @@ class DeltaSink(TableSink[DeltaTable]):
             or not table.is_at_path
             or table.shard is not None
             or opened.layout.takes_changelog
-            or _is_truncated_by(table, batch)
+            or self._is_truncated_by(opened, batch)
             or table.state.load_run
             or overlaps(opened.known.merge, found)
         ):
@@ -276,12 +276,11 @@ class DeltaSink(TableSink[DeltaTable]):
 
         return opened.retried(commit)
 
-
-def _is_truncated_by(table: DeltaTable, batch: DriverBatch) -> bool:
-    """Return whether a truncation is new to the table, or removes changes of the batch."""
-    stored = table.state.last_truncation
-    truncated = later(stored, batch.truncated)
-    return truncated != stored or (truncated is not None and batch.earliest < truncated)
+    @staticmethod
+    def _is_truncated_by(opened: OpenTable[DeltaTable], batch: DriverBatch) -> bool:
+        """Return whether a truncation is new to the table, or removes changes of the batch."""
+        done, truncated = opened.truncations(batch.truncated)
+        return truncated != done or (truncated is not None and batch.earliest < truncated)
 
 
 SINK = SinkPlugin(

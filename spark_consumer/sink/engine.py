@@ -80,7 +80,7 @@ class TargetSink(ABC, Generic[Open]):
         raise NotImplementedError(batch.schema.topic)
 
     def applied(self, schema: TableSchema) -> Mapping[int, int] | None:
-        """Return the offsets that the target has applied."""
+        """Return the offsets that the target has applied; none if it does not tell, None if it is another topic's."""
         known = schema.topic in self._open
         try:
             with self._alone(schema) as opened:
@@ -121,7 +121,7 @@ class TargetSink(ABC, Generic[Open]):
         assert batch.write is not None
         topic = batch.schema.topic
         if self.applied(batch.schema) is not None:
-            self._open[topic].known.require_reached(batch.write)
+            self._open[topic].known.require_reached(self._context.query_id, batch.write)
         self.prepare_table(batch.schema)
         return self._open[topic]
 

@@ -29,8 +29,9 @@ from tailrace.spark_consumer.files import children, delete, exists, read_text
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, checked_key, has_fault
-from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.sink.ledger import Ledger, was_replaced
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
+from tailrace.spark_consumer.sink.state import COMMIT_OF_ALTERATION
 from tailrace.spark_consumer.sink.statements import RowChanges
 from tailrace.spark_consumer.sink.table_names import Location, quote
 from tailrace.spark_consumer.sink.target import (
@@ -44,7 +45,7 @@ from tailrace.spark_consumer.sink.target import (
     SetProperties,
     Widen,
 )
-from tailrace.spark_consumer.sink.target_table import TargetTable, was_replaced
+from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:
@@ -435,6 +436,11 @@ class HudiTable(TargetTable):
 
     def _java(self, name: str) -> Any:
         return java_class(self._spark, name)
+
+
+def _timeline(client: Any) -> Any:
+    """Return the completed commits of the active timeline."""
+    return client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
 
 
 def _calls(operation: Operation) -> list[str]:

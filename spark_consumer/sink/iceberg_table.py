@@ -19,14 +19,13 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
-from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.sink.ledger import Ledger, was_replaced
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
-from tailrace.spark_consumer.sink.state import PROPERTIES
+from tailrace.spark_consumer.sink.state import COMMIT_OF_ALTERATION
 from tailrace.spark_consumer.sink.statements import assignments, column_list
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.target_table import TargetTable, was_replaced
+from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.small_data import SMALL_FILES, SMALL_TABLE
-from tailrace.spark_consumer.source.kafka import load_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,8 +43,6 @@ DEFAULTS: Final[Mapping[str, str]] = {
 }
 LEDGER: Final = "tailrace.ledger"
 """Summary of a snapshot: the ledger."""
-_SNAPSHOT_OF_ALTERATION: Final = "tailrace.alteration.snapshot"
-"""Table property: the snapshot that had all that the last alteration says is done."""
 _REPLACED: Final = "tailrace.replaced"
 """Summary of a snapshot: which replacement of all rows it was."""
 
@@ -108,8 +105,7 @@ class IcebergTable(TargetTable):
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties."""
-        newest = self.load().currentSnapshot() if PROPERTIES["last_alteration"] in properties else None
-        super().set({**properties, **({} if newest is None else {_SNAPSHOT_OF_ALTERATION: str(newest.snapshotId())})})
+        super().set(self.marked(properties, lambda: _shown(self.load().currentSnapshot())))
 
     @property
     def columns(self) -> tp.StructType:
@@ -171,10 +167,13 @@ class IcebergTable(TargetTable):
         """Replace all rows in one commit; not again if a snapshot says that it was made."""
         loaded, options = self.load(), {}
         if once is not None:
-            if was_replaced((summary.get(_REPLACED, "") for summary in _summaries(self.load())), once):
+            if was_replaced((summary.get(_REPLACED, "") for summary in _summaries(loaded)), once):
                 return
-            writer = writer.option(f"{_OPTION}{_REPLACED}", f"{once[0]} {once[1]}")
-        writer.overwrite(fn.lit(True))
+            options[f"{_OPTION}{_REPLACED}"] = f"{once[0]} {once[1]}"
+        # Iceberg would replace what another process has committed since the rows were read.
+        self._newest = _id(loaded.currentSnapshot())
+        with self.following() as target:
+            rows(self._spark.read.table(target)).writeTo(target).options(**options).overwrite(fn.lit(True))
 
     def commit_settings(self, metadata: str) -> Mapping[str, str]:
         """Return the settings of a session in which a statement commits with the metadata of a ledger."""

@@ -85,7 +85,7 @@ class JdbcSink(TargetSink[JdbcTarget]):
     def _applied(self, opened: JdbcTarget, schema: TableSchema) -> Mapping[int, int] | None:
         table, entry, topic_id = opened.table, opened.table.entry, self._context.topic_id(schema.topic)
         if entry is None:
-            return {} if table.stored is None else None  # somebody's table, which is taken over
+            return {}
         if entry.state.topic != schema.topic:
             return None
         if not entry.ledger.is_of_another_topic(topic_id):
@@ -220,9 +220,7 @@ class JdbcSink(TargetSink[JdbcTarget]):
         entry, layout = target.table.entry, target.form.layout
         assert entry is not None
         ledger = replace(entry.ledger, id=self._context.topic_id(schema.topic) or entry.ledger.id)
-        # The rule of the merge finds rows that are repeated, so their row has no place for a changelog.
-        ledger = replace(ledger.written(self._context.query_id, batch.write), changelog=None)
-        step = _Step(entry, replace(entry, ledger=ledger))
+        step = _Step(entry, replace(entry, ledger=ledger.written(self._context.query_id, batch.write)))
         row = layout.changelog_row(target.converted(fn.col("row").getField(each.name) for each in schema.columns))
         small, stages = batch.write.offsets <= SMALL_OFFSETS, []
         with self._connections.session() as session:

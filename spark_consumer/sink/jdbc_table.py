@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,7 @@ from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, StoredTable
-from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger, changed_meanwhile
+from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger, changed_meanwhile, changelog_from_json
 from tailrace.spark_consumer.sink.state import SEVERAL, Shard, Stored, TargetState
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ _STATE: Final = {
     "altering": "altering",
 }
 """Columns of the ledger with the fields of TargetState that they have."""
-_COLUMNS: Final = ("topic", "topic_id", "offsets", *_STATE, "settled", "format")
+_COLUMNS: Final = ("topic", "topic_id", "offsets", *_STATE, "settled", "changelog", "format")
 """The columns of the ledger besides the name of the target; all of them are texts."""
-_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering", "settled", "format")
+_ADDED: Final = ("shape", "added_columns", "shard", "made", "altering", "settled", "changelog", "format")
 """Those that a ledger of an earlier release lacks."""
 
 
@@ -62,14 +62,17 @@ def row_of(stored: Stored) -> dict[str, str]:
     state, ledger = stored.state, stored.ledger
     settled = "" if ledger.merge == ledger.append else json.dumps(ledger.merge)
     offsets = {"topic": state.topic, "topic_id": ledger.id, "offsets": json.dumps(ledger.append), "settled": settled}
-    return {"format": "", **offsets, **{column: getattr(state, name) for column, name in _STATE.items()}}
+    changelog = "" if ledger.changelog is None else json.dumps(asdict(ledger.changelog))
+    named = {column: getattr(state, name) for column, name in _STATE.items()}
+    return {"format": "", **offsets, **named, "changelog": changelog}
 
 
 def stored_in(row: Mapping[str, str]) -> Stored:
     """Return what a row of the ledger has; empty ``settled``: the same as ``offsets``."""
     state = TargetState(row["topic"], **{name: row[column] for column, name in _STATE.items()})
     offsets, settled = _offsets(row["offsets"]), _offsets(row["settled"] or row["offsets"])
-    return Stored(state, Ledger(row["topic"], offsets, settled, row["topic_id"]))
+    changelog = changelog_from_json(json.loads(row["changelog"] or "null"))
+    return Stored(state, Ledger(row["topic"], offsets, settled, row["topic_id"], changelog))
 
 
 def _offsets(text: str) -> AppliedOffsets:

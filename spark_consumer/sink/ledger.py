@@ -10,18 +10,26 @@ undone.
 
 Three invariants make the ledger the only thing that says what the target has:
 
-- It reaches the start of every range that is written (``require_reached``), so each batch stores its end, also without
-  a row to write.
+- It reaches the start of every range that is written, and the step before it in a changelog (``require_reached``). So
+  each batch stores its end, also without a row to write.
 - A commit follows the ledger that its writer knows (``require_known``): of two writers, the later one fails.
+- What is done to rows without records (a table that begins again, TRUNCATE) is in it too, not in properties of the
+  table: with an older copy of the rows comes a ledger that does not have it, and it is done again.
 
 In partitions without new records the ledger reaches the offset up to which they are read. Otherwise nobody would read
 the records in between, and the commit of the range would say that they are applied. A table whose target is behind,
 because it was restored, or the position of the query is not its own, goes back: its position (parking.py) is set to the
 ledger, and its records are read again from there. If Kafka has removed them, reading them parks the table.
 
-Whether a partition that the ledger lacks was read is known only of a topic that has had all its records from the
-beginning, or from where its table begins (reload.py): of others, a query has started behind records that no target
-gets.
+A target that does not tell what it has applied, such as a copy of the rows alone, has applied nothing: a query that has
+read the topic reads all of it again. To rows that are there, that changes nothing.
+
+A step of a changelog can have no record of its own: a certificate releases what was held, a table begins again. So the
+ledger of a changelog reaches the step before too, and the state of the query (table_state.py) goes back with it.
+
+A target gets no record from before the offset at which its table begins (table_state.py): that of the first batch of a
+query that does not need all records of a topic, or of a reload (reload.py). Only of a state that an earlier release of
+such a query has written this is not known. Then a partition that the ledger lacks is not compared.
 """
 
 from __future__ import annotations
@@ -39,6 +47,7 @@ from tailrace.runtime.stored_format import program_version, require_known_format
 from tailrace.schemas.known_fields import known_fields
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.source.ranges import EARLIEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -213,6 +222,12 @@ def changed_meanwhile(target: str, **context: object) -> SinkError:
     )
 
 
+def was_replaced(found: Iterable[str], once: tuple[str, int]) -> bool:
+    """Return whether a commit has replaced all rows under a name, with a number or a later one; '' is another."""
+    named = (text.rpartition(" ") for text in found)
+    return any(name == once[0] and int(number) >= once[1] for name, _, number in named)
+
+
 def is_applied(applied: AppliedOffsets, found: TopicRange) -> bool:
     """Return whether all records of a range are applied."""
     return all(applied.get(number, 0) >= each.end for number, each in found.partitions.items())
@@ -259,9 +274,16 @@ def _offsets(found: object) -> AppliedOffsets:
 class TargetBehindError(SinkError):
     """A target has not applied all records before a range."""
 
-    def __init__(self, topic: str, applied: Mapping[int, int], begins: Mapping[int, int]) -> None:
-        """``applied``: partition to the offset at which the records begin that are to be read again."""
-        self.starts = {str(number): offset for number, offset in applied.items()}
+    def __init__(
+        self, topic: str, applied: Mapping[int, int], begins: Mapping[int, int], step: int | None = None
+    ) -> None:
+        """``applied``: partition to the offset at which the records begin that are to be read again.
+
+        ``step``: the last step of the query that a changelog has; None if it does not tell.
+        """
+        # Whether Kafka has removed records before the earliest offset is decided as for a new table (snapshot.py).
+        self.starts = {str(number): offset or EARLIEST for number, offset in applied.items()}
+        self.step = step
         super().__init__(
             f"the target has not applied all records of topic {topic} that are before those of the batch",
             hint="they are read again from Kafka",
@@ -278,6 +300,8 @@ def require_reached(
     *,
     whole_from: Mapping[int, int] | None,
     moved: bool = False,
+    step: int | None = None,
+    follows: int = -1,
 ) -> None:
     """Raise TargetBehindError if a target does not have all records before those of a batch.
 
@@ -285,12 +309,14 @@ def require_reached(
     that were written or held when the target was written last. Before ``applied`` none was held.
     ``whole_from``: partition to the offset from which earlier batches have read it, 0 if it is missing; None: it is
     not known. ``moved``: whether several partitions can have records of one key (moved_keys.py). Then a delete in one
-    must be known when an older record in another is read again, so all of them are.
+    must be known when an older record in another is read again, so all of them are. ``step``: the last step that a
+    changelog has, None if it does not tell; ``follows``: the one that it must have (Write).
     """
     nothing = {number: (whole_from or {}).get(number, 0) for number in begins}
     if whole_from is not None:
         reached, applied = {**nothing, **reached}, {**nothing, **applied}
     known = begins.keys() & reached.keys() & applied.keys()
-    if any(reached[number] < begins[number] for number in known):
+    lacks_step = step is not None and step < follows
+    if lacks_step or any(reached[number] < begins[number] for number in known):
         back = {number: applied[number] for number in sorted(known) if applied[number] < begins[number]}
-        raise TargetBehindError(topic, nothing if moved else back, begins)
+        raise TargetBehindError(topic, nothing if moved else back, begins, step)

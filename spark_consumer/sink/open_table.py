@@ -20,7 +20,9 @@ from tailrace.spark_consumer.changelog.flatten import upsert_columns
 from tailrace.spark_consumer.column_cache import ColumnCache
 from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
+from tailrace.spark_consumer.normalize.truncation import later
 from tailrace.spark_consumer.sink.ledger import Ledger, changed_meanwhile
+from tailrace.spark_consumer.sink.state import SEVERAL
 from tailrace.spark_consumer.sink.target_table import Table
 from tailrace.spark_consumer.source.conversion import convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from tailrace.schemas.alteration import Alteration
+    from tailrace.schemas.sequence import Sequence
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.sink.shape import Layout
     from tailrace.spark_consumer.sink.state import Shard
@@ -132,6 +135,29 @@ class OpenTable(Generic[Table]):
         """The columns of the table that the source, or the layout, had earlier."""
         former = {name.lower() for name in self.table.state.added} - {name.lower() for name in self.layout.names}
         return [name for name in self.table.columns.names if name.lower() in self.evolved.kept | former]
+
+    def read(self) -> None:
+        """Read what the table, which exists, has applied."""
+        self.is_read, self.ledger = True, self._stored_ledger()
+
+    def _stored_ledger(self) -> Ledger | None:
+        """Return what an existing table has applied; None if that is not known."""
+        table = self.table
+        if table.shard is None:
+            return table.ledger(self.topic)
+        found = None if table.state.topic == SEVERAL else table.ledger(self.topic)
+        if found is not None and (found.append or found.merge):
+            return found
+        # No commit names the shard. In a copy of a table it can have rows, and what they come from is not known.
+        return None if table.has_rows_of_shard() else Ledger(self.topic)
+
+    def truncations(self, truncated: Sequence | None) -> tuple[Sequence | None, Sequence | None]:
+        """Return the truncation that the table has had, and the last one; the same if nothing is to do.
+
+        Earlier releases have set a property. A rollback of Iceberg or Hudi does not undo it.
+        """
+        done = self.known.truncated
+        return done, later(later(done, self.table.state.last_truncation), truncated)
 
     def begin(self) -> None:
         """Note that the table has no rows of the topic."""

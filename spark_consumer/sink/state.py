@@ -56,6 +56,8 @@ PROPERTIES: Final = MappingProxyType(
     }
 )
 """The names of table properties, by field."""
+COMMIT_OF_ALTERATION: Final = "tailrace.alteration.snapshot"
+"""The commit whose rows have all that ``last_alteration`` says is done, if a rollback keeps properties."""
 _OF_THE_LOAD: Final = ("load_run", "load_start", "early_keys")
 
 
@@ -72,7 +74,8 @@ class TargetState:
     query: str = ""
     """The id of the query that created the target."""
     truncated: str = ""
-    """The sequence of the last truncate event; records with a smaller sequence stay out."""
+    """The sequence of the last truncate event; records with a smaller sequence stay out. Table formats have it in the
+    ledger, unless an earlier release has noted it."""
     last_alteration: str = ""
     """The position of the last ALTER TABLE that the target is done with."""
     made: str = ""

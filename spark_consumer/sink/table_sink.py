@@ -23,9 +23,10 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
-from tailrace.spark_consumer.normalize.truncation import later, without_truncated
+from tailrace.spark_consumer.normalize.truncation import without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.evolve import caught_up, evolve, take_over
@@ -85,10 +86,10 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
     def _refresh(self, opened: OpenTable[Table]) -> None:
         opened.table.refresh()
 
-    def _applied(self, opened: OpenTable[Table], schema: TableSchema) -> Mapping[int, int] | None:
+    def _applied(self, opened: OpenTable[Table], schema: TableSchema) -> Mapping[int, int]:
         table, topic = opened.table, schema.topic
         if not opened.is_read and table.exists:
-            opened.is_read, opened.ledger = True, self._read_ledger(table, topic)
+            opened.read()
             self._upkeep.opened(table)
         if not opened.is_read:
             return {}
@@ -113,17 +114,6 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
             opened.begin()
             opened.prepared_for = None
         return opened.known.applied
-
-    @staticmethod
-    def _read_ledger(table: Table, topic: str) -> Ledger | None:
-        """Return what an existing table has applied; None if that is not known."""
-        if table.shard is None:
-            return table.ledger(topic)
-        found = None if table.state.topic == SEVERAL else table.ledger(topic)
-        if found is not None and (found.append or found.merge):
-            return found
-        # No commit names the shard. In a copy of a table it can have rows, and what they come from is not known.
-        return None if table.has_rows_of_shard() else Ledger(topic)
 
     def _prepare(self, opened: OpenTable[Table], schema: TableSchema) -> None:
         table, layout, alterations = opened.table, opened.layout, tuple(self._context.alterations(schema.topic))
@@ -153,8 +143,13 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         if table.shard is not None:
             table.claim_shard()
         if opened.prepared_for != (schema, alterations):
-            table.require_owned(schema)
-            opened.evolved = evolve(table, schema, alterations, self._options.policy, layout)
+
+            def bring() -> Evolved:
+                table.refresh()  # another process may have changed it, or rolled it back
+                table.require_owned(schema)
+                return evolve(table, schema, alterations, self._options.policy, layout)
+
+            opened.evolved = opened.retried(bring)
             opened.prepared_for = schema, alterations
 
     def _write(self, opened: OpenTable[Table], batch: TableBatch, batch_id: int) -> None:
@@ -226,14 +221,17 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         The ledger follows the delete: a batch that runs again deletes again, which changes nothing. A table whose
         ledger is not known gets one with its records.
         """
-        table = opened.table
-        stored = table.state.last_truncation
-        truncated = later(stored, batch.truncated)
+        table, (done, truncated) = opened.table, opened.truncations(batch.truncated)
         if truncated is None:
             return batch
-        if truncated != stored or batch.truncates:
+        if truncated != done:
             table.truncate_before(truncated, opened.layout)
-            table.store(replace(table.state, truncated=truncated.text))
+            if opened.ledger is not None:
+                nothing = table.rows().limit(0)
+                opened.advance(
+                    lambda before: replace(before, truncated=truncated),
+                    lambda ledger: table.append(nothing, ledger.metadata),
+                )
             log.info("table truncated", table=table.name, sequence=truncated)
         if not batch.stats:
             return batch

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
@@ -18,7 +19,7 @@ from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
-from tailrace.spark_consumer.sink.state import OF_A_SHARD, Shard, TargetState
+from tailrace.spark_consumer.sink.state import COMMIT_OF_ALTERATION, OF_A_SHARD, PROPERTIES, Shard, TargetState
 from tailrace.spark_consumer.sink.statements import RowChanges, alter_clause, assignments, merge_statement
 from tailrace.spark_consumer.sink.table_names import Location, literal, quote
 from tailrace.spark_consumer.sink.target import (
@@ -40,6 +41,7 @@ from tailrace.spark_consumer.sink.target import (
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.conversion import added_value, convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.source.kafka import load_remedy
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
@@ -280,7 +282,13 @@ class TargetTable(ABC):
 
     def _fill(self, operation: FillColumns) -> None:
         """Write the table again with other values of existing rows."""
-        stored, schema, shard = self.rows(), operation.schema, self.shard
+        position, once = operation.position, None
+        if position is not None:
+            once = f"tailrace/{operation.schema.topic}/altered/{position.epoch}", (position.file << 36) + position.pos
+        self.replace(partial(self._filled_rows, operation), once=once)
+
+    def _filled_rows(self, operation: FillColumns, stored: DataFrame) -> DataFrame:
+        schema, shard = operation.schema, self.shard
         types = {each.name.lower(): each.dataType for each in stored.schema}
         own = None if shard is None else fn.expr(shard.condition(stored.schema))
         columns = []
@@ -288,13 +296,10 @@ class TargetTable(ABC):
             old, fill = fn.col(quote(each.name)), operation.fills.get(each.name.lower())
             value = old if fill is None else _filled(fill, each, types, schema)
             columns.append((value if own is None else fn.when(own, value).otherwise(old)).alias(each.name))
-        position, once = operation.position, None
-        if position is not None:
-            once = f"tailrace/{schema.topic}/altered/{position.epoch}", (position.file << 36) + position.pos
-        self.replace(stored.select(*columns), once=once)
+        return stored.select(*columns)
 
     def mark_existing(self) -> None:
-        """Mark the rows as not deleted that have no mark."""
+        """Mark the rows as not deleted that have no mark; not those that another process has marked meanwhile."""
         self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false WHERE {IS_DELETED} IS NULL")
 
     def truncate_before(self, sequence: seq.Sequence, layout: Layout) -> None:
@@ -336,7 +341,7 @@ class TargetTable(ABC):
         says that they are there. So each reading of the properties, and each commit that is noted in them, follows a
         check that the table has the commit that was noted before.
         """
-        if LAST_ALTERATION not in properties:
+        if PROPERTIES["last_alteration"] not in properties:
             return properties
         self.refresh()
         _ = self.properties  # the check
@@ -416,9 +421,3 @@ def _filled(fill: Fill, column: tp.StructField, types: Mapping[str, tp.DataType]
         return failing(value, lost, kind, text)
     added = None if fill.added is None else added_value(fill.added, kind, schema.topic)
     return fn.lit(None).cast(kind) if added is None else added
-
-
-def was_replaced(found: Iterable[str], once: tuple[str, int]) -> bool:
-    """Return whether a commit has replaced all rows under a name, with a number or a later one; '' is another."""
-    named = (text.rpartition(" ") for text in found)
-    return any(name == once[0] and int(number) >= once[1] for name, _, number in named)

@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.spark_consumer.sink.base import Write
 from tailrace.spark_consumer.sink.ledger import Ledger, TargetBehindError
+from tailrace.spark_consumer.source.ranges import EARLIEST
 
 QUERY = "query-1"
 

@@ -6,6 +6,7 @@ import pytest
 
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.sink.ledger import TargetBehindError, require_reached
+from tailrace.spark_consumer.source.ranges import EARLIEST
 
 
 def back_to(state: TableState, topic_id: str, ledger: dict[int, int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.sink import jdbc_table, upsert_kafka
 from tailrace.spark_consumer.sink.initial_load import InitialLoad
-from tailrace.spark_consumer.sink.ledger import Ledger
+from tailrace.spark_consumer.sink.ledger import Changelog, Ledger
 from tailrace.spark_consumer.sink.state import PROPERTIES, Stored, TargetState
 
 NAMES = '{"columns": ["id", "n"], "ignored": [], "kept": ["old"]}'
@@ -43,6 +43,7 @@ ROW = {
     "made": "[]",
     "altering": "",
     "settled": '{"0": 5, "1": 3}',
+    "changelog": '{"query": "q", "step": 3, "repeated": false}',
     "format": "",
 }
 """A row of the ledger of a database."""
@@ -92,7 +93,7 @@ def test_the_end_of_an_evolution_is_stored_with_its_statement() -> None:
 def test_a_row_of_a_database_opens() -> None:
     stored = jdbc_table.stored_in(ROW)
 
-    assert stored.ledger == Ledger("p.shop.t", {0: 7, 1: 3}, {0: 5, 1: 3}, "x")
+    assert stored.ledger == Ledger("p.shop.t", {0: 7, 1: 3}, {0: 5, 1: 3}, "x", Changelog("q", 3))
     assert (stored.state.shape, stored.state.shard, stored.state.names) == ("history", '{"shard": "1"}', NAMES)
     assert jdbc_table.row_of(stored) == ROW
     plain = {**ROW, "settled": ""}
