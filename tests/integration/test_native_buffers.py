@@ -34,6 +34,8 @@ def _in_flight() -> tuple[int, int, int]:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """They are those of all clients of the process; a traceback keeps the records of its frames."""
+    gc.collect()
+    assert _in_flight() == _NOTHING, "before the test"
     yield
     gc.collect()
     assert _in_flight() == _NOTHING
@@ -46,9 +48,10 @@ def _values(count: int, size: int, number: int = 0) -> list[tuple[bytes, bytes |
 
 @contextmanager
 def _stopped(broker: KafkaBroker) -> Iterator[None]:
-    """The broker answers nothing meanwhile."""
+    """The broker answers nothing meanwhile. Its threads do not stop at once."""
     assert broker.pid is not None
     os.kill(broker.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, broker.pid, os.WSTOPPED | os.WNOWAIT)
     try:
         yield
     finally:
@@ -113,7 +116,9 @@ def test_number_of_buffers_is_bounded(kafka_broker: KafkaBroker, prefix: str) ->
         with _stopped(kafka_broker):
             for part in parts:
                 _send_and_forget(producer, prefix, list(part))
-            assert _in_flight()[::2] == (_MOST_BUFFERS, _MOST_BUFFERS * 40)
+            buffers, _, messages = _in_flight()
+            assert buffers == _MOST_BUFFERS
+            assert messages <= _MOST_BUFFERS * 40
         producer.commit()
         assert _in_flight() == _NOTHING
 
