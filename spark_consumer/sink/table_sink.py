@@ -153,6 +153,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
             opened.prepared_for = schema, alterations
 
     def _write(self, opened: OpenTable[Table], batch: TableBatch, batch_id: int) -> None:
+        assert opened.is_read, "applied and prepare_table come first"
         batch = self._truncate(opened, batch)
         # Also a commit of offsets alone is one behind which somebody else may have written rows.
         empty, opened.is_empty = opened.is_empty, False

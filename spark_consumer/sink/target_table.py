@@ -225,13 +225,23 @@ class TargetTable(ABC):
         self.refresh()
 
     def change(self, operations: Sequence[Change]) -> None:
-        """Carry out operations, each in a commit of its own."""
-        needed = self.needed_properties(operations)
+        """Carry out operations, each in a commit of its own.
+
+        A note stores what it changes: meanwhile another process may have stored other things, or added a column of the
+        table that the shards share.
+        """
+        before, needed = self.state, self.needed_properties(operations)
         if needed:
             self.set(needed)
         for operation in operations:
             if isinstance(operation, Note):
-                self.store(operation.state)
+                self._store(operation.state, before)
+                before = operation.state
+            elif isinstance(operation, Add) and self.shard is not None:
+                names = {name.lower() for name in self.columns.names}
+                missing = tuple(each for each in operation.columns if each.name.lower() not in names)
+                if missing:
+                    self._carry_out(Add(missing))
             elif isinstance(operation, FillColumns):
                 self._fill(operation)
             elif isinstance(operation, MarkExisting):
@@ -324,7 +334,10 @@ class TargetTable(ABC):
 
     def store(self, state: TargetState) -> None:
         """Store what has changed."""
-        changed, gone = state.since(self.state)
+        self._store(state, self.state)
+
+    def _store(self, state: TargetState, before: TargetState) -> None:
+        changed, gone = state.since(before)
         if changed:
             self.set(changed)
         if gone:

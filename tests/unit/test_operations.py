@@ -96,6 +96,23 @@ def test_a_state_is_what_it_changes() -> None:
     assert statements(table, Drop("c"), Note(table.state))[1:] == ["DROP COLUMN `c`"]
 
 
+def test_a_note_keeps_what_another_process_has_stored_since() -> None:
+    class Shared(KnownDelta):
+        """A table to which another process adds a column of its layout after the first change."""
+
+        def alter(self, clause: str) -> None:
+            made.append(clause)
+            self.given = {**self.given, "tailrace.addedColumns": '["__op"]'}
+
+    made: list[str] = []
+    table = Shared(NO_SPARK, Location.at("/t"))
+    table.given = {"tailrace.columns": "names", "tailrace.altered": "1.1.1.0.0"}
+
+    table.change([Drop("c"), Note(replace(table.state, last_alteration="1.1.2.0.0"))])
+
+    assert made[-2:] == ["DROP COLUMN `c`", "SET TBLPROPERTIES ('tailrace.altered' = '1.1.2.0.0')"]
+
+
 def test_calls_for_a_table_without_a_name() -> None:
     first, *calls = HudiTable(NO_SPARK, "/t", "t", {}).explain([*COLUMNS, RemoveRows()]).split("; ")
 
