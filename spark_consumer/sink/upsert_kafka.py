@@ -201,13 +201,17 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
             state = replace(state, key=key_text(batch.schema))
             after = Stored(state, ledger.appended(batch.range).merged(batch.range))
         if after != before:
-            self._ledger.write(batch.records.sparkSession, {opened.key: text_of(after)})
-            opened.stored = after
+            self._store(opened, after)
 
     def close(self) -> None:
         """Close the consumer of the ledger."""
         if "_ledger" in vars(self):
             self._ledger.close()
+
+    def _store(self, opened: OpenTopic, stored: Stored) -> None:
+        """Store what is applied, behind the rows."""
+        self._ledger.write(self._spark, {opened.key: text_of(stored)})
+        opened.stored = stored
 
     def _require_newest(self, opened: OpenTopic) -> None:
         """Raise SinkError if another process has written to the topic of a table since its ledger was read."""
