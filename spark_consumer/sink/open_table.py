@@ -146,8 +146,8 @@ class OpenTable(Generic[Table]):
         if table.shard is None:
             return table.ledger(self.topic)
         found = None if table.state.topic == SEVERAL else table.ledger(self.topic)
-        if found is not None and (found.append or found.merge):
-            return found
+        if found is not None and not found.is_same(Ledger(self.topic)):
+            return found  # also a truncation alone is one that the next commit follows
         # No commit names the shard. In a copy of a table it can have rows, and what they come from is not known.
         return None if table.has_rows_of_shard() else Ledger(self.topic)
 

@@ -174,6 +174,26 @@ def test_statements_of_one_shard_concern_its_rows_in_any_type(
     assert rows_of(target) == {(2, 1): 2, (1, 5): 6} | {(1, key): key for key in range(6, 10)}
 
 
+@pytest.mark.parametrize(
+    "backend", [ProjectedDelta, pytest.param(ProjectedIceberg, marks=pytest.mark.long)], indirect=True
+)
+def test_shard_goes_on_behind_a_truncation_alone(
+    backend: type[ProjectedDelta], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The first commit of a shard has no offsets, and the one with its rows fails."""
+    target = backend(spark, kafka_broker, tmp_path)
+    run, one, other = shards(target, prefix)
+    run.batch(other.change("c", None, row(3, 3), pos=100))
+
+    run.batch(one.truncate(pos=200), one.change("c", None, row(2, 1), pos=210), cut=("before", "_append"))
+    assert run.parked().keys() == {one.schema.topic}
+    run.restart()
+    run.retry()
+
+    assert run.parked() == {}
+    assert rows_of(target) == {(1, 2): 1, (2, 3): 3}
+
+
 @pytest.mark.long
 def test_shard_of_a_topic_goes_on_after_its_records_were_removed(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
