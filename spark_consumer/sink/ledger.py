@@ -163,12 +163,16 @@ class Ledger:
         return replace(self, append=append, merge=merge, changelog=Changelog(query, step, repeated))
 
     def require_reached(self, query: str, write: Write) -> None:
-        """Raise TargetBehindError if a changelog lacks rows before those of a write."""
-        step = self.changelog.step if self.changelog is not None and self.changelog.query == query else None
+        """Raise TargetBehindError if a changelog lacks rows before those of a write.
+
+        What another query holds has not been written, and this one does not have it.
+        """
+        last = self.changelog
+        step = last.step if last is not None and last.query == query else None
         require_reached(
             self.topic,
             write.begins,
-            self.append,
+            self.append if last is None or last.query == query else self.merge,
             self.merge,
             whole_from=write.whole_from,
             step=step,

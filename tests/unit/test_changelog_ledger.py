@@ -111,8 +111,11 @@ def test_a_write_follows_the_step_before_it() -> None:
         copy.require_reached(QUERY, last)
     assert (caught.value.starts, caught.value.step) == ({"0": EARLIEST}, 1)
     copy.written(QUERY, write(2, 20, 20)).require_reached(QUERY, last)
-    # Steps of another query are other ones.
-    copy.require_reached("other", last)
+    # Steps of another query are other ones, and what it held is not written.
+    with pytest.raises(TargetBehindError) as caught:
+        copy.require_reached("other", last)
+    assert (caught.value.starts, caught.value.step) == ({"0": EARLIEST}, None)
+    copy.written(QUERY, write(2, 20, 20)).require_reached("other", last)
 
 
 def test_the_ledger_does_not_go_back() -> None:
