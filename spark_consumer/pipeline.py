@@ -78,6 +78,7 @@ class Pipeline:
             settings.retry_s,
             unlimited=query.sinks.is_changelog,
             topic_id=query.ids.get,
+            stored_id=query.stored.states.stored_id,
         )
         self._errors: dict[str, TailraceError] = {}
         """The last error of each table that had one."""
@@ -327,6 +328,7 @@ class Pipeline:
         self._errors |= found
         if any(isinstance(reason, TargetBehindError) for reason in found.values()):
             self._query.ends.reread(spark)
+            self._ends_read = False
         self._parked.finish(spark, done, found, went_back=partial(self._forget_steps, spark))
         self._status.positions(self._parked.as_dict())
 

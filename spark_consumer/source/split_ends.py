@@ -64,9 +64,10 @@ class SplitEnds:
         self._pending: dict[str, dict[str, SplitEnd]] = {}
         self._created: dict[str, Sequence] = {}
         self._limits: dict[str, Mapping[int, int]] = {}
+        self._reread: set[str] = set()
 
     def refresh(self, spark: SparkSession) -> set[str]:
-        """Read the records that were appended since the last call; return their topics."""
+        """Read the records that were appended since the last call; return their topics, also of those read again."""
         kinds = (WatermarkKind.END.value, WatermarkKind.CREATED.value)
         wanted = fn.col("kind").isin(*kinds) & ~fn.coalesce("incremental", fn.lit(False))
         with self._reading:
@@ -75,13 +76,17 @@ class SplitEnds:
         with self._lock:
             for topic, sequence in created:
                 self._created[topic] = max(sequence, self._created.get(topic, sequence))
-        return {topic for topic, _ in created} | self.add(_end(row) for row in rows if row["kind"] == WatermarkKind.END)
+            reread, self._reread = self._reread, set()
+        found = self.add(_end(row) for row in rows if row["kind"] == WatermarkKind.END)
+        return {topic for topic, _ in created} | found | reread
 
     def reread(self, spark: SparkSession) -> None:
         """Read all records again: a table that goes back needs certificates that it has released."""
         with self._reading:
             self._watermarks.rewind()
-        self.refresh(spark)
+        topics = self.refresh(spark)
+        with self._lock:
+            self._reread |= topics
 
     def created(self, topic: str) -> Sequence | None:
         """Return where the table of a topic begins, if the topic may have rows of a former one: the last place."""
