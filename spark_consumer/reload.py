@@ -58,7 +58,7 @@ def _reload(spark: SparkSession, config: ConsumerConfig, topic: str, start: Star
     states = TableStates(config.checkpoint)
     before, _ = states.load(spark, topic, -1, None)
     # Keys have one partition, if no record is left from before the last partitions were added.
-    moved = MovedKeys(len(ends) if begins else before.moved_keys.partitions)
+    moved = MovedKeys(len(ends) if begins else before.moved_keys_in(topic_id).partitions)
     state = TableState(
         step=before.step + 1, unverified=bool(begins), ends=begins, topic_id=topic_id, begins=begins, moved_keys=moved
     )

@@ -66,6 +66,10 @@ class TableState:
         """Return where the table begins in a topic, '' if its id is not known: in another one at 0."""
         return self.begins if "" in {topic_id, self.topic_id} or topic_id == self.topic_id else {}
 
+    def moved_keys_in(self, topic_id: str) -> MovedKeys:
+        """Return what is known of the partitions of a topic: nothing if it is another one."""
+        return self.moved_keys if "" in {topic_id, self.topic_id} or topic_id == self.topic_id else MovedKeys()
+
     def counts_before(self, found: TopicRange | None) -> bool:
         """Return whether none of the records of a range is counted."""
         return found is None or all(self.ends.get(p, 0) <= begin for p, begin in found.begins.items())
@@ -118,6 +122,9 @@ class TableState:
     @classmethod
     def from_json(cls, step: int, body: Mapping[str, Any]) -> TableState:
         """Read what ``to_json`` returned."""
+        begins = body.get("begins")
+        if not begins and "written" not in body:
+            begins = None  # an earlier release stored nothing else
         return cls(
             step=step,
             batch=body["batch"],
@@ -133,7 +140,7 @@ class TableState:
             moved_keys=MovedKeys.from_json(body["movedKeys"]),
             truncated=None if body["truncated"] is None else Sequence.from_text(body["truncated"]),
             topic_id=body.get("topicId", ""),
-            begins=None if (begins := body.get("begins")) is None else {int(p): each for p, each in begins.items()},
+            begins=None if begins is None else {int(p): each for p, each in begins.items()},
         )
 
 
@@ -162,6 +169,11 @@ class TableStates:
     def topic_id(self, topic: str) -> str:
         """Return Kafka's id of the topic that was read last; '' if nothing of it was read in this run."""
         known = self._known.get(topic)
+        return known[-1].topic_id if known else ""
+
+    def stored_id(self, spark: SparkSession, topic: str) -> str:
+        """Return Kafka's id of the topic that was read last, also by an earlier run; '' if it is not known."""
+        known = self._known.get(topic) or self._read(spark, topic)
         return known[-1].topic_id if known else ""
 
     def save(self, spark: SparkSession, topic: str, state: TableState, before: TableState) -> None:

@@ -49,13 +49,15 @@ class ParkedTables:
         *,
         unlimited: Callable[[str], bool] = lambda _topic: False,
         topic_id: Callable[[str], str] = unknown_id,
+        stored_id: Callable[[SparkSession, str], str] = lambda _spark, _topic: "",
     ) -> None:
         """``max_offsets``: of a chunk. ``unlimited``: whether the backlog of a topic is one chunk.
 
-        ``topic_id``: Kafka's id of a topic, '' if it is not known.
+        ``topic_id``: Kafka's id of a topic, '' if it is not known. ``stored_id``: the one that was read last.
         """
         self._unlimited = unlimited
         self._topic_id = topic_id
+        self._stored_id = stored_id
         self._checkpoint = checkpoint
         self._max_offsets = max_offsets
         self._retry_s = retry_s
@@ -154,9 +156,15 @@ class ParkedTables:
         for topic in batch.start.keys() - batch.end.keys():
             table = self._tables.setdefault(topic, TrackedTable(topic))
             if table.position is None:
-                topic_id = table.topic_id or self._topic_id(topic)
+                topic_id = table.topic_id or self._last_id(spark, topic)
                 self._store(spark, TablePosition(topic, dict(batch.start[topic]), topic_id=topic_id))
                 table.settle()
+
+    def _last_id(self, spark: SparkSession, topic: str) -> str:
+        try:
+            return self._stored_id(spark, topic) or self._topic_id(topic)
+        except (StoredFileError, NewerFormatError):
+            return ""  # the table has the error when its topic comes back
 
     def _range_in(self, batch: BatchRanges, table: TrackedTable, found: TopicRange) -> TopicRange | None:
         if table.position is None:
@@ -188,14 +196,15 @@ class ParkedTables:
 
         ``committed`` are the ends of the last committed batch: they can belong to a former topic of that name, and so
         a chunk ends where the topic ends now (``present``). A table that is not behind takes part in the batch that
-        starts at its position.
+        starts at its position. One whose topic is not in the query has nothing to read.
         """
         with self._lock:
             chunks = []
             for table, position in self._with_position():
-                if table.progress not in {TableProgress.BEHIND, TableProgress.PARKED} or not self._is_due(table):
+                is_free = table.progress in {TableProgress.BEHIND, TableProgress.PARKED} and table.topic in committed
+                if not is_free or not self._is_due(table):
                     continue
-                ends, now = committed.get(table.topic, {}), present.get(table.topic)
+                ends, now = committed[table.topic], present.get(table.topic)
                 if now is not None:
                     ends = {name: min(end, now[int(name)]) for name, end in ends.items() if int(name) in now}
                 chunk = position.cut_off_at(now or {}) or position.range_to(ends).first(self._limit(table.topic))

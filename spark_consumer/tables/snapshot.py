@@ -66,8 +66,9 @@ class Snapshots:
 
     def known_keys(self, spark: SparkSession, topic: str, before: TableState, partitions: int) -> MovedKeys:
         """Return what is known of the partitions of a topic, of which there are so many now, before a batch."""
-        if before.moved_keys.partitions:
-            return before.moved_keys
+        known = before.moved_keys_in(self.reading.topic_id(topic))
+        if known.partitions:
+            return known
         if partitions == 1:
             return MovedKeys(partitions)
         self.runs.refresh(spark)

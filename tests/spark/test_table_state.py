@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
+from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import SplitCounts, SplitProgress
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
@@ -48,6 +49,26 @@ def test_state_survives_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     # Its records are read a second time: nothing is counted, and the table begins where it did.
     repeated, _ = TableStates(str(tmp_path)).load(spark, TOPIC, 5, TopicRange(TOPIC, {0: OffsetRange(3, 9)}))
     assert repeated == TableState(step=3, unverified=True, topic_id="id", begins={0: 2})
+
+
+def test_state_knows_the_topic_that_was_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Also a query that has not read it in this run. What is known of partitions belongs to that topic."""
+    saved = TableState(step=3, batch=3, topic_id="id", moved_keys=MovedKeys(4))
+    TableStates(str(tmp_path)).save(spark, TOPIC, saved, TableState())
+
+    states = TableStates(str(tmp_path))
+    assert (states.stored_id(spark, TOPIC), states.stored_id(spark, "p.d.other")) == ("id", "")
+    assert [saved.moved_keys_in(name).partitions for name in ("id", "", "another")] == [4, 4, 0]
+
+
+def test_where_a_table_begins_is_not_known_from_a_state_of_an_earlier_release() -> None:
+    """It stored nothing, also for a table that began at the latest offsets."""
+    body = TableState(step=3, begins={}).to_json()
+    earlier = {name: value for name, value in body.items() if name != "written"}
+
+    assert TableState.from_json(3, body).begins == {}
+    assert TableState.from_json(3, earlier).begins is None
+    assert TableState.from_json(3, {**earlier, "begins": {"0": 7}}).begins == {0: 7}
 
 
 def test_repeated_batch_finds_its_state(spark: SparkSession, tmp_path: Path) -> None:

@@ -73,6 +73,15 @@ def test_unreadable_position_is_never_read_from() -> None:
     assert tables.behind({TOPIC: {"0": 9}}, {}) == []
 
 
+def test_a_topic_that_is_not_in_the_query_has_nothing_to_read() -> None:
+    """It may have been created again, with fewer records than were read of the former one."""
+    tables = ParkedTables("c", 100, retry_s=0)
+    tables._tables[TOPIC] = TrackedTable(TOPIC, TableProgress.BEHIND, TablePosition(TOPIC, {"0": 100}))
+
+    assert tables.behind({"p.d.other": {"0": 9}}, {TOPIC: {0: 3}}) == []
+    assert [chunk.topic for chunk in tables.behind({TOPIC: {"0": 3}}, {TOPIC: {0: 3}})] == [TOPIC]
+
+
 def test_position_bounds_what_is_read() -> None:
     position = TablePosition("p.d.t", {"0": 5, "1": 7})
 
