@@ -15,10 +15,9 @@ from typing import Self
 from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import Alteration
-from tailrace.spark_consumer.evolution.marks import position_text
 from tailrace.spark_consumer.evolution.plan import Plan, Step, TypeChange, make_plan
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import SourceNames, reading
+from tailrace.spark_consumer.evolution.stored_text import SourceNames, position_text, reading
 from tailrace.spark_consumer.source.common_type import common_type
 
 
@@ -101,15 +100,14 @@ class Attempt:
     def of(
         cls,
         plan: Plan,
-        alterations: Sequence[Alteration],
         stored: Mapping[str, tp.DataType],
         wanted: Mapping[str, tp.DataType],
         policy: EvolutionPolicy,
     ) -> Self | None:
         """Return the attempt to store for a plan; None if the columns tell which of its steps were made."""
-        if not alterations or not _uses_a_name_twice(plan):
+        if not plan.alterations or not _uses_a_name_twice(plan):
             return None
-        return cls(position_text(alterations), stored, wanted, policy)
+        return cls(position_text(plan.alterations), stored, wanted, policy)
 
 
 def is_made(step: Step, columns: Iterable[str]) -> bool:

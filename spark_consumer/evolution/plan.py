@@ -3,30 +3,29 @@
 The alterations say what happened to columns that exist. What they do not explain is found by name: a column that the
 target lacks was added with unknown values, one that the source lacks was dropped.
 
-A policy can leave the steps to somebody (``refused``). Whether they were made is found in the columns, unless a name is
-dropped or renamed and added again: then a mark (``Plan.mark``), which is the last of the statements, tells it.
+The behavior ``exception`` leaves the steps to a person (``refused``). Only a mark tells that they were made: the
+position of the last alteration, which the last of the shown statements stores with the target. Columns that do not
+follow from the marked alterations void it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
-from tailrace.spark_consumer.evolution.marks import Mark, marks_text, read_marks
 from tailrace.spark_consumer.evolution.policy import Action, ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import SourceNames
+from tailrace.spark_consumer.evolution.stored_text import SourceNames, pending, read_mark
 from tailrace.spark_consumer.source.common_type import can_check, common_type
-from tailrace.spark_consumer.source.lineage import Origin, after_alteration, is_applicable, names_after
+from tailrace.spark_consumer.source.lineage import Origin, after_alteration, is_applicable, lineages, names_after
 
 _AS_THE_SOURCE: Final = frozenset({Action.APPLY, Action.TRY, Action.REFUSE})
 """Columns are dropped and renamed; if the policy refuses that, these are the steps that somebody else can make."""
 _UNKNOWN: Final = tp.NullType()
-"""The type of a column that is gone."""
+"""The type of a column that the target does not have now, or that no Spark type describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +76,8 @@ class Step:
 class Plan:
     """The steps in their order, and what remains to be said."""
 
+    alterations: list[Alteration] = field(default_factory=list)
+    """What it is for."""
     steps: list[Step] = field(default_factory=list)
     types: dict[str, tp.DataType] = field(default_factory=dict)
     """The types of the columns that the steps add, by lower-case name; each of them is there after the steps."""
@@ -89,9 +90,7 @@ class Plan:
     unsupported: list[TypeChange] = field(default_factory=list)
     """Types that the target cannot take, nor can their values be checked."""
     refused: list[Step] = field(default_factory=list)
-    """Changes that the policy does not allow, until somebody has made them; the steps are then those to be made."""
-    mark: str = ""
-    """What has to be stored after the refused steps, because the columns do not tell that they were made."""
+    """Changes that the policy does not allow, until a person has made them; the steps are then those to be made."""
     hides_names: bool = False
     """Steps are left out, or add a column under a later name: the columns do not tell which of them were made."""
     conflicts: list[str] = field(default_factory=list)
@@ -111,7 +110,7 @@ def make_plan(
     stored: Mapping[str, tp.DataType],
     wanted: Mapping[str, tp.DataType],
     names: SourceNames,
-    alterations: Iterable[Alteration],
+    alterations: Sequence[Alteration],
     *,
     policy: EvolutionPolicy,
     can_widen: Callable[[tp.DataType, tp.DataType], bool],
@@ -123,49 +122,38 @@ def make_plan(
 
     ``names`` are those after the last plan, ``alterations`` the statements since then, in order. A plan that was
     carried out in part can be made again. ``can_widen``: whether the target can widen a type to another one. ``mark``:
-    that of the last plan, if it is stored. ``follows_case``: whether a column can get its own name in other letters; if
-    not, it keeps the spelling that it has. ``moves_values``: False for what earlier versions planned, which
-    copied columns once values were planned.
+    as it is stored; if others follow the marked alterations, the plan is for the marked ones. ``follows_case``: whether
+    a column can get its own name in other letters; if not, it keeps the spelling that it has. ``moves_values``: False
+    for what earlier versions planned, which copied columns once values were planned.
     """
-    alterations = list(alterations)
-    marks = read_marks(mark, alterations)
     rules = {"follows_case": follows_case, "moves_values": moves_values}
-
-    def planned(columns: Mapping[str, tp.DataType], marks: Sequence[Mark]) -> _Planner | None:
-        """Return what is planned; None if the columns are not those that follow from the marks."""
-        planner, made = _Planner(columns, wanted, names, policy, **rules), deque(marks)
-        if made:
-            planner.begin_with(made[0])
-        for alteration in alterations:
-            planner.alter(alteration)
-            if made and tuple(alteration.sequence) == made[0].position:
-                made.popleft()
-                if not planner.go_on_with(made[0] if made else None):
-                    return None
-        planner.finish(can_widen)
-        return planner
-
-    planner = planned(stored, marks)
-    if planner is None:
-        marks, planner = [], planned(stored, [])
-    assert planner is not None
-    plan = planner.plan
-    if plan.refused and alterations:
-        repeated = planned(planner.columns, [])
-        if marks or repeated is None or not _is_done(repeated.plan, plan):
-            last = Mark(tuple(alterations[-1].sequence), tuple(stored), tuple(wanted))
-            plan.mark = marks_text([*marks, last])
+    plan, left = Plan(list(alterations)), pending(alterations, read_mark(mark))
+    made = plan.alterations[: len(plan.alterations) - len(left)]
+    if made:
+        known = {name.lower(): kind for name, kind in {**wanted, **stored}.items()}
+        after = {name: known.get(name, _UNKNOWN) for name in lineages(names.columns, made)[0][1]}
+        planner = _Planner(stored, after if left else wanted, names, policy, Plan(made), **rules)
+        if planner.follow():
+            planner.finish(can_widen)
+            return planner.plan
+    planner = _Planner(stored, wanted, names, policy, plan, **rules)
+    if policy.behavior == "exception":
+        planner.step_back()
+    before = planner.alter()
+    planner.finish(can_widen)
+    if plan.refused:
+        plan.steps = _steps_left(plan.steps, before, {name.lower() for name in stored})
     return plan
 
 
-def _is_done(repeated: Plan, plan: Plan) -> bool:
-    """Return whether a plan that is made after the steps of another one finds them, and does what is left."""
-    fills = [
-        # NULL in a column that is new needs no fill.
-        {name: fill for name, fill in each.fills.items() if fill.copied or fill.added or name not in plan.types}
-        for each in (repeated, plan)
-    ]
-    return not repeated.refused and repeated.names == plan.names and fills[0] == fills[1]
+def _steps_left(steps: list[Step], names: set[str], columns: set[str]) -> list[Step]:
+    """Return the steps behind the first ones that lead to the columns; all if none do. The mark decides, not this."""
+    for number, step in enumerate(steps):
+        if names == columns:
+            return steps[number:]
+        gone, new = step.old or step.column, set() if step.kind is ChangeKind.DROP else {step.column.lower()}
+        names = names - {gone.lower()} | new
+    return [] if names == columns else steps
 
 
 class _Planner:
@@ -175,6 +163,7 @@ class _Planner:
         wanted: Mapping[str, tp.DataType],
         names: SourceNames,
         policy: EvolutionPolicy,
+        plan: Plan,
         *,
         follows_case: bool,
         moves_values: bool,
@@ -186,40 +175,39 @@ class _Planner:
         self._source = {name.lower() for name in names.columns}
         self._ignored = {name.lower() for name in names.ignored}
         self._kept = {name.lower() for name in names.kept}
-        self._actual, self._before = dict(self._stored), set(self._stored)
-        self._needed = set(self._wanted)
-        """Columns of the source that the target gets."""
+        self._actual = dict(self._stored)
         self._passing: dict[str, tuple[ColumnChange, bool]] = {}
         """Columns that were added, and are renamed or dropped later; whether rows are read again."""
         self._policy = policy
-        self.plan = Plan()
+        self.plan = plan
 
-    @property
-    def columns(self) -> dict[str, tp.DataType]:
-        """The columns that the target has after the steps."""
-        types = {each.column.lower(): each.wider or each.now for each in [*self.plan.widened, *self.plan.unsupported]}
-        types = self.plan.types | types
-        return {shown: types.get(name, kind) for name, (shown, kind) in self._stored.items()}
+    def follow(self) -> bool:
+        """Plan what remains after marked alterations; return whether the target has the columns after their steps."""
+        policy, self._policy = self._policy, replace(self._policy, behavior="exception")
+        self.step_back()
+        before, plan, columns = self.alter(), self.plan, self._stored
+        needed = columns.keys() - (self._kept - self._copied)
+        new = {name: Fill(columns[name][0]) for name in plan.types.keys() & columns.keys()}
+        plan.steps, plan.types, plan.fills, plan.hides_names = [], {}, new | plan.fills, False
+        self._policy, self._stored = policy, dict(self._actual)
+        return needed <= self._stored.keys() and not before & self._stored.keys() - columns.keys()
 
-    def begin_with(self, mark: Mark) -> None:
-        """Plan the steps that were made from the columns that target and source had then."""
-        self._stored = {name.lower(): self._actual.get(name.lower(), (name, _UNKNOWN)) for name in mark.columns}
-        self._before, self._needed = set(self._stored), {name.lower() for name in mark.source}
+    def step_back(self) -> None:
+        """Begin with the columns that the target had before the alterations, whatever a person has done since."""
+        changes = (change for alteration in self.plan.alterations for change in alteration.changes)
+        names = {name.lower() for change in changes for name in (change.column, change.old) if name}
+        had = (self._source - self._ignored | self._kept) & names
+        self._stored = {name: each for name, each in self._actual.items() if name not in names}
+        self._stored |= {name: self._actual.get(name, (name, _UNKNOWN)) for name in had}
 
-    def go_on_with(self, mark: Mark | None) -> bool:
-        """Take the steps planned so far for made, and go on with the next mark, or with the columns as they are.
+    def alter(self) -> set[str]:
+        """Plan the alterations; return the names of the columns before them."""
+        before = set(self._stored)
+        for alteration in self.plan.alterations:
+            self._alter(alteration)
+        return before
 
-        Returns whether the target has the columns that follow from the steps.
-        """
-        planned, gone = set(self._stored), self._before - self._stored.keys()
-        if mark is not None:
-            self.begin_with(mark)
-        else:
-            self._stored, self._needed = dict(self._actual), set(self._wanted)
-        self.plan.steps, self.plan.types = [], {}
-        return planned <= self._stored.keys() and not gone & self._stored.keys()
-
-    def alter(self, alteration: Alteration) -> None:
+    def _alter(self, alteration: Alteration) -> None:
         """Plan one statement; nothing if the columns are not those before it."""
         applicable = is_applicable(self._source, alteration)
         if applicable:
@@ -245,6 +233,8 @@ class _Planner:
 
     def finish(self, can_widen: Callable[[tp.DataType, tp.DataType], bool]) -> None:
         """Plan what the alterations do not explain, and the types."""
+        planned = {name.lower() for step in self.plan.steps for name in (step.column, step.old)} | self._copied
+        self._stored = {name: each for name, each in self._stored.items() if name in planned | self._actual.keys()}
         for name in sorted(self._source - set(self._wanted)):
             self._drop(name)
         for name in self._wanted:
@@ -274,8 +264,7 @@ class _Planner:
             return
         action = self._policy.action(ChangeKind.DROP)
         self.plan.fills.pop(name, None)
-        needed = any(fill.copied.lower() == name for fill in self.plan.fills.values())
-        if action not in _AS_THE_SOURCE or needed:
+        if action not in _AS_THE_SOURCE or name in self._copied:
             self._kept.add(name)
         elif name in self.plan.types and self._moves_values:
             self._take_back(name, self._stored.pop(name)[0])
@@ -312,10 +301,12 @@ class _Planner:
             fill = Fill(new, copied=shown) if earlier is None else replace(earlier, column=new)
             self._gain(new, kind, fill, cause=ChangeKind.RENAME)
 
+    @property
+    def _copied(self) -> set[str]:
+        return {fill.copied.lower() for fill in self.plan.fills.values()}
+
     def _can_move(self, old: str) -> bool:
-        fills = self.plan.fills
-        copies = any(fill.copied.lower() == old for fill in fills.values())
-        return not (copies and old in self.plan.types) if self._moves_values else not fills
+        return not (old in self._copied and old in self.plan.types) if self._moves_values else not self.plan.fills
 
     def _move(self, old: str, new: str) -> None:
         """Rename a column and what is planned for its values; one that is new is added under its later name."""
@@ -341,7 +332,7 @@ class _Planner:
         if self._policy.action(ChangeKind.ADD) is Action.IGNORE:
             self._ignored.add(name)
             return
-        if name not in self._needed and name not in self._stored:
+        if name not in self._wanted and name not in self._stored:
             if change is not None:
                 self._passing[name] = change, reread  # no row has it under this name
             return
@@ -365,6 +356,8 @@ class _Planner:
 
     def _type(self, name: str, can_widen: Callable[[tp.DataType, tp.DataType], bool]) -> None:
         (column, now), (_, stored) = self._wanted[name], self._stored[name]
+        if stored == _UNKNOWN:  # a person may have renamed it
+            _, stored = self._actual.get(name, (column, now))
         common = common_type(now, stored)
         if common == stored:
             return

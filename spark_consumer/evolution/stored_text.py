@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace.schemas.alteration import Alteration
+from tailrace.schemas.sequence import Sequence as Position
 from tailrace.spark_consumer.errors import SinkError
 
 _SHOWN: Final = 200
@@ -48,3 +50,27 @@ class SourceNames:
         """Return what is stored. Raises SinkError if it is damaged."""
         with reading("the columns of the source", text):
             return cls(**{name: tuple(names) for name, names in json.loads(text).items()})
+
+
+def read_mark(text: str) -> str:
+    """Return the position that a mark has, '' if there is none. Raises SinkError if it is damaged.
+
+    Earlier versions stored an array of [position, columns of the target, columns of the source], one for each round.
+    """
+    with reading("the mark of schema changes", text):
+        if text.startswith("["):
+            marks = json.loads(text)
+            position, *_ = marks[-1] if marks else [()]
+            text = ".".join(map(str, position))
+        return Position.from_text(text).text if text else ""
+
+
+def pending(alterations: Sequence[Alteration], done: str) -> list[Alteration]:
+    """Return the alterations behind the one that is ``done`` (``position_text``)."""
+    position = tuple(int(number) for number in done.split(".")) if done else ()
+    return [alteration for alteration in alterations if tuple(alteration.sequence) > position]
+
+
+def position_text(alterations: Sequence[Alteration]) -> str:
+    """Return the position of the last alteration; '' if there is none."""
+    return alterations[-1].sequence.text if alterations else ""

@@ -26,11 +26,10 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt, is_made
-from tailrace.spark_consumer.evolution.marks import pending, position_text
 from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import Plan, Step, TypeChange, make_plan
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import SourceNames
+from tailrace.spark_consumer.evolution.stored_text import SourceNames, pending, position_text
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
 from tailrace.spark_consumer.sink.state import TargetState
 from tailrace.spark_consumer.sink.target import (
@@ -91,7 +90,9 @@ def _evolve(target: Target, schema: TableSchema, alterations: Sequence[Alteratio
                 mark=state.made,
                 follows_case=target.follows_case,
             )
-            _Evolution(target, schema, plan, made_for).apply(attempt, left)
+            evolution = _Evolution(target, schema, plan)
+            evolution.check(attempt.policy)
+            evolution.apply(attempt, left)
             return _evolve(target, schema, alterations, policy)
     plan = make_plan(
         stored,
@@ -103,9 +104,11 @@ def _evolve(target: Target, schema: TableSchema, alterations: Sequence[Alteratio
         mark=state.made,
         follows_case=target.follows_case,
     )
-    evolution = _Evolution(target, schema, plan, since)
+    evolution = _Evolution(target, schema, plan)
     evolution.check(policy)
-    evolution.apply(Attempt.of(plan, since, stored, wanted, policy))
+    evolution.apply(Attempt.of(plan, stored, wanted, policy))
+    if len(plan.alterations) < len(since):
+        return _evolve(target, schema, alterations, policy)
     return Evolved.by(plan)
 
 
@@ -163,7 +166,6 @@ class _Evolution:
     target: Target
     schema: TableSchema
     plan: Plan
-    alterations: Sequence[Alteration]
 
     @property
     def _name(self) -> str:
@@ -173,13 +175,13 @@ class _Evolution:
     def _end(self) -> TargetState:
         """The state when the plan is carried out."""
         state = self.target.state
-        done = position_text(self.alterations) or state.last_alteration
+        done = position_text(self.plan.alterations) or state.last_alteration
         return replace(state, names=self.plan.names.to_json(), last_alteration=done, altering="")
 
     def check(self, policy: EvolutionPolicy) -> None:
         """Raise SinkError for what the plan cannot do; warn of rows that it cannot know."""
         plan, target, wording = self.plan, self.target, self.target.wording
-        source = [alteration.statement for alteration in self.alterations]
+        source = [alteration.statement for alteration in self.plan.alterations]
         for reason in plan.conflicts:
             raise SinkError(
                 f"{self._name} was altered in a way that its {wording.target} cannot follow: {reason}",
@@ -187,12 +189,16 @@ class _Evolution:
                 source=source,
             )
         for step in plan.refused:
-            mark = [Note(replace(target.state, made=plan.mark))] if plan.mark else []
+            noted = replace(target.state, made=position_text(self.plan.alterations) or target.state.made)
+            mark = [Note(noted)] if noted != target.state else []
+            kept_out = f"schema.change.behavior=exception allows no change of the {wording.target}"
+            if self.plan.alterations and not mark:
+                kept_out += "; it is marked as changed, and its columns are not those after the change"
+            end = "; its end stores that it was run, and the table stays parked without it" if mark else ""
             raise SinkError(
-                f"{self._name} was altered, and schema.change.behavior=exception allows no change of the "
-                f"{wording.target}",
-                hint="run the statement, and start again; or set another schema.change.behavior, or "
-                "exclude.schema.changes",
+                f"{self._name} was altered, and {kept_out}",
+                hint=f"run what was not run yet of the statement, and start again{end}; or set another "
+                "schema.change.behavior, or exclude.schema.changes",
                 change=step.kind.value,
                 column=step.column,
                 source=source,
@@ -212,7 +218,7 @@ class _Evolution:
             )
         if plan.unknown:
             statement = target.explain([Note(self._end)]) if policy.needs_exact_rows else None
-            report_unknown(captured_name(self.schema, self.alterations), plan, source, statement)
+            report_unknown(captured_name(self.schema, self.plan.alterations), plan, source, statement)
 
     def apply(self, attempt: Attempt | None, first: int = 0) -> None:
         """Carry out the plan, from the step ``first`` on, and store how far the target is.
@@ -225,7 +231,7 @@ class _Evolution:
             operations += self._steps(attempt, first)
             operations += map(_widened, plan.widened)
             if plan.fills:
-                position = self.alterations[-1].sequence if self.alterations else None
+                position = self.plan.alterations[-1].sequence if self.plan.alterations else None
                 operations.append(FillColumns(plan.fills, self.schema, position))
         if operations or end != state:
             changes = self.target.explain(self._column_changes()) if plan.changes_target else ""

@@ -79,7 +79,7 @@ class TargetState:
     last_alteration: str = ""
     """The position of the last ALTER TABLE that the target is done with."""
     made: str = ""
-    """That somebody has made the steps for some ALTER TABLE (Mark)."""
+    """The position of the last ALTER TABLE whose steps a person has made (``read_mark``)."""
     altering: str = ""
     """What a plan of steps was made from that is not carried out yet (Attempt)."""
     names: str = ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 from pyspark.sql import types as tp
@@ -17,11 +18,10 @@ from tailrace.schemas.connect import ConnectSchema
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.evolution.attempt import Attempt
-from tailrace.spark_consumer.evolution.marks import pending, position_text
 from tailrace.spark_consumer.evolution.outcome import warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import Fill, Plan, Step, make_plan
 from tailrace.spark_consumer.evolution.policy import Action, Behavior, ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import SourceNames
+from tailrace.spark_consumer.evolution.stored_text import SourceNames, pending, position_text
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.source.lineage import START, Origin, lineages, until
 
@@ -58,12 +58,13 @@ def plan(
     stored: Mapping[str, tp.DataType] | None = None,
     names: SourceNames | None = None,
     exclude: str = "",
+    mark: str = "",
 ) -> Plan:
     """Return the plan for a table with the columns STORED, unless others are given."""
     policy = EvolutionPolicy(behavior, exclude=frozenset({exclude} - {""}))
     stored = STORED if stored is None else stored
     names = names or SourceNames(tuple(stored))
-    return make_plan(stored, wanted, names, alterations, policy=policy, can_widen=DeltaTable.can_widen)
+    return make_plan(stored, wanted, names, alterations, policy=policy, can_widen=DeltaTable.can_widen, mark=mark)
 
 
 def steps(found: Plan) -> list[tuple[str, str, str]]:
@@ -149,16 +150,34 @@ def test_exception_refuses_each_change() -> None:
     assert steps(found) == [("drop.column", "", "a"), ("add.column", "", "c")]
 
 
-def test_what_somebody_has_done_in_the_target_is_not_refused() -> None:
-    changes = at(1, drop("a"), rename("b", "c"), add("d", 5))
-    wanted = {"id": LONG, "c": INT, "d": INT}
-    refused = plan("exception", changes, wanted=wanted)
+def test_only_the_mark_tells_that_steps_were_made() -> None:
+    changes = at(1, drop("a"), rename("b", "c"), add("d", 5), add("e", None))
+    wanted: dict[str, tp.DataType] = {"id": LONG, "c": INT, "d": INT, "e": INT}
+    refused = plan("exception", changes, wanted=wanted, names=NAMES)
 
-    assert {step.kind for step in refused.refused} == {ChangeKind.DROP, ChangeKind.RENAME, ChangeKind.ADD}
-    assert steps(refused) == [("drop.column", "", "a"), ("rename.column", "b", "c"), ("add.column", "", "d")]
-    made = plan("exception", changes, wanted=wanted, stored=wanted, names=SourceNames(tuple(STORED)))
-    assert (made.refused, made.steps) == ([], [])
-    assert made.fills == {"d": Fill("d", added=changes.changes[2])}
+    assert steps(refused) == [
+        ("drop.column", "", "a"),
+        ("rename.column", "b", "c"),
+        ("add.column", "", "d"),
+        ("add.column", "", "e"),
+    ]
+    made = plan("exception", changes, wanted=wanted, stored=wanted, names=NAMES)
+    assert (made.refused, made.steps) == (refused.refused, [])
+    marked = plan("exception", changes, wanted=wanted, stored=wanted, names=NAMES, mark="1.1.1.0.0")
+    assert (marked.refused, marked.steps, marked.names) == ([], [], refused.names)
+    # A person can have given the column e a default.
+    assert marked.fills == {"d": Fill("d", added=changes.changes[2]), "e": Fill("e")}
+
+
+def test_a_mark_counts_if_the_columns_are_those_after_its_statements() -> None:
+    changes = [at(1, rename("a", "c"), add("d", 5))]
+    wanted: dict[str, tp.DataType] = {"id": LONG, "b": INT, "c": INT, "d": INT}
+    after_one_step: dict[str, tp.DataType] = {"id": LONG, "b": INT, "c": INT}
+    for stored, left in ((STORED, 2), (after_one_step, 1), ({**STORED, "c": INT, "d": INT}, 2)):
+        found = plan("exception", *changes, wanted=wanted, stored=stored, names=NAMES, mark="1.1.1.0.0")
+        assert (len(found.refused), len(found.steps)) == (2, left)
+    marked = plan("exception", *changes, wanted={**wanted, "z": INT}, stored=wanted, names=NAMES, mark="1.1.1.0.0")
+    assert steps(marked) == [("add.column", "", "z")]
 
 
 def test_column_that_is_renamed_before_a_row_has_it_keeps_its_value() -> None:
@@ -173,29 +192,46 @@ def test_column_that_is_renamed_before_a_row_has_it_keeps_its_value() -> None:
     assert (ignored.steps, ignored.names.ignored) == ([], ("d",))
 
 
-@pytest.mark.parametrize("behavior", ["exception", "evolve", "lenient"])
+@pytest.mark.parametrize("behavior", ["evolve", "lenient"])
 def test_rows_are_those_of_the_source_after_any_statements(behavior: Behavior) -> None:
-    """With ``exception`` somebody makes the named steps, before or after more statements, and they are enough."""
-    random, marks = Random(11), 0
+    random = Random(11)
     for _ in range(400):
         source: dict[str, int | None] = {"id": 0, "a": 1, "b": 2}
-        stored, changes, mark = dict(source), list[Alteration](), ""
-        for _ in range(random.randint(1, 2)):
-            changes += _statements(random, source, changes[-1].sequence.pos if changes else 0)
-            found = _planned(behavior, stored, source, changes, mark=mark)
-            if found.conflicts:
-                break
-            if behavior == "exception":
-                assert [step.kind for step in found.refused] == [step.cause or step.kind for step in found.steps]
-                stored = _after_steps(stored, found)
-                mark, marks = found.mark or mark, marks + bool(found.mark)
-        else:
-            found = _planned(behavior, stored, source, changes, mark=mark)
-            assert not found.refused, changes
+        stored = dict(source)
+        changes = [*_statements(random, source, 0), *_statements(random, source, 10)]
+        found = _planned(behavior, stored, source, changes)
+        if not found.conflicts:
             for name, value in _after(stored, found).items():
                 assert source.get(name, value) == value, (name, changes, found)
             assert behavior != "evolve" or _after(stored, found).keys() == source.keys(), (changes, found)
-    assert (behavior == "exception") == bool(marks)
+
+
+@pytest.mark.parametrize("exclude", ["", "add", "drop", "rename"])
+def test_rows_are_those_of_the_source_after_the_steps_of_a_person(exclude: str) -> None:
+    """The named steps and the mark are enough, under another policy too, and nothing goes on without the mark."""
+    random, marks = Random(11), 0
+    for _ in range(200):
+        source: dict[str, int | None] = {"id": 0, "a": 1, "b": 2}
+        stored, names, left, mark = dict(source), NAMES, list[Alteration](), ""
+        for number in range(last := random.randint(2, 4)):
+            left += _statements(random, source, 10 * number) if number < last - 1 else []
+            behavior: Behavior = "exception" if number < last - 1 else random.choice(get_args(Behavior))
+            planned = partial(_planned, behavior, source=source, exclude=exclude)
+            found = planned(stored, changes=left, mark=mark, names=names)
+            if len(found.alterations) < len(left):  # the marked ones
+                stored, names, left = _after(stored, found), found.names, left[len(found.alterations) :]
+                found = planned(stored, changes=left, mark=mark, names=names)
+            if found.conflicts:
+                break
+            if number == last - 1:
+                left_out = {*found.names.ignored, *found.names.kept}
+                row = {name: value for name, value in _after(stored, found).items() if name not in left_out}
+                assert row == {name: source[name] for name in source if name not in left_out}, found
+            elif found.refused:
+                part = _after_steps(stored, replace(found, steps=found.steps[: random.randint(1, 9)]))
+                assert planned(part, changes=left, mark=mark, names=names).refused
+                stored, mark, marks = _after_steps(stored, found), position_text(left), marks + 1
+    assert marks
 
 
 @pytest.mark.parametrize("behavior", ["evolve", "try_evolve", "lenient"])
@@ -208,7 +244,7 @@ def test_rows_are_those_of_the_source_after_an_attempt_that_was_interrupted(beha
         found = _planned(behavior, stored, source, changes)
         if found.conflicts or not found.changes_target:
             continue
-        attempt = Attempt.of(found, changes, _types(stored), _types(source), EvolutionPolicy(behavior))
+        attempt = Attempt.of(found, _types(stored), _types(source), EvolutionPolicy(behavior))
         made = random.randint(0, len(found.steps))
         begun = "" if attempt is None else attempt.to_json(min(max(0, made - random.randint(0, 1)), len(found.steps)))
         filled = made == len(found.steps) and bool(random.randint(0, 1))
@@ -260,7 +296,7 @@ def test_a_column_is_renamed_behind_one_that_gets_a_value() -> None:
 
 def test_an_attempt_whose_statements_are_done_has_nothing_to_do() -> None:
     found = plan("evolve", at(1, rename("a", "c"), add("a", 5)), wanted={**STORED, "c": INT})
-    attempt = Attempt.of(found, [at(1, rename("a", "c"))], STORED, {**STORED, "c": INT}, EvolutionPolicy("evolve"))
+    attempt = Attempt.of(found, STORED, {**STORED, "c": INT}, EvolutionPolicy("evolve"))
 
     assert attempt is not None
     assert Attempt.from_json(attempt.to_json(1)) == replace(attempt, step=1)
@@ -305,8 +341,9 @@ def _planned(
     *,
     mark: str = "",
     names: SourceNames = NAMES,
+    exclude: str = "",
 ) -> Plan:
-    policy, can_widen = EvolutionPolicy(behavior), DeltaTable.can_widen
+    policy, can_widen = EvolutionPolicy(behavior, exclude=frozenset({exclude} - {""})), DeltaTable.can_widen
     return make_plan(_types(stored), _types(source), names, changes, policy=policy, can_widen=can_widen, mark=mark)
 
 

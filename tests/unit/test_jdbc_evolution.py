@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 import pytest
@@ -15,6 +15,8 @@ from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.evolution.attempt import Attempt
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.evolution.stored_text import SourceNames
 from tailrace.spark_consumer.sink.evolve import evolve
@@ -201,3 +203,57 @@ def test_columns_exchange_their_names_through_a_third_one() -> None:
 
     updates = [text.split(" SET ")[1] for text in database.done if text.startswith("UPDATE")]
     assert updates == ["`c` = `a`", "`a` = `b`", "`b` = `c`"]
+
+
+def statements_of(table: Table, database: Database, wanted: TargetForm, changes: list[Alteration]) -> list[str]:
+    """Return what a person has to run."""
+    session = cast("Session", database)
+    table.read(session)
+    with pytest.raises(SinkError, match="exception allows no change") as caught:
+        evolve(JdbcOperations(table, wanted, session), wanted.schema, changes, EvolutionPolicy("exception"))
+    text = caught.value.context["statement"]
+    assert isinstance(text, str)
+    return text.split("; ")
+
+
+def with_state(table: Table, **fields: str) -> None:
+    """Store fields of the state."""
+    assert table.entry is not None
+    table.entry = replace(table.entry, state=replace(table.entry.state, **fields))
+
+
+@pytest.mark.parametrize("made", ["1.1.1.0.0", '[[[1, 1, 1, 0, 0], ["id", "n"], ["id", "m", "n"]]]'])
+def test_what_a_person_runs_ends_in_the_mark(made: str) -> None:
+    """An earlier release has stored the second one. More statements come before the table goes on."""
+    database, table = Database({"id": "BIGINT", "n": "INT"}), table_of("id", "n")
+    changes = [at(1, rename("n", "m"), add("n"))]
+
+    *steps, mark = statements_of(table, database, form(id="int64", m="int32", n="int32"), changes)
+    assert [text.split(".`t` ")[1] for text in steps] == ["RENAME COLUMN `n` TO `m`", "ADD COLUMN `n` INT NULL"]
+    assert " SET `made` = '1.1.1.0.0' WHERE " in mark
+    for text in steps:
+        database.execute(text)
+    assert statements_of(table, database, form(id="int64", m="int32", n="int32"), changes) == [mark]
+    with_state(table, made=made)
+    later = statements_of(table, database, form(id="int64", k="int32", n="int32"), [*changes, at(2, rename("m", "k"))])
+
+    assert [text.split(" SET ")[1] for text in database.done if text.startswith("UPDATE")] == ["`n` = NULL"]
+    assert table.entry is not None
+    assert table.entry.state.last_alteration == "1.1.1.0.0"
+    assert ["RENAME COLUMN `m` TO `k`" in later[0], " SET `made` = '1.1.2.0.0' WHERE " in later[1]] == [True, True]
+
+
+def test_what_an_earlier_release_has_begun_goes_on_with_the_mark() -> None:
+    database, table = Database({"id": "BIGINT", "m": "INT", "n": "INT"}), table_of("id", "n")
+    changes, wanted = [at(1, rename("n", "m"), add("n"))], form(id="int64", m="int32", n="int32")
+    kinds = {"id": tp.LongType(), "m": tp.IntegerType(), "n": tp.IntegerType()}
+    with_state(table, altering=Attempt("1.1.1.0.0", kinds, kinds, EvolutionPolicy("exception")).to_json(0))
+
+    [mark] = statements_of(table, database, wanted, changes)
+    assert " SET `made` = '1.1.1.0.0' WHERE " in mark
+    with_state(table, made="1.1.1.0.0")
+    run(table, database, wanted, changes)
+
+    assert table.entry is not None
+    assert (table.entry.state.altering, table.entry.state.last_alteration) == ("", "1.1.1.0.0")
+    assert [text for text in database.done if text.startswith("ALTER")] == []

@@ -8,8 +8,7 @@ import pytest
 
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt
-from tailrace.spark_consumer.evolution.marks import read_marks
-from tailrace.spark_consumer.evolution.stored_text import SourceNames
+from tailrace.spark_consumer.evolution.stored_text import SourceNames, read_mark
 
 
 @pytest.mark.parametrize(
@@ -17,9 +16,9 @@ from tailrace.spark_consumer.evolution.stored_text import SourceNames
     [
         (Attempt.from_json, "an interrupted schema change"),
         (SourceNames.from_json, "the columns of the source"),
-        (lambda text: read_marks(text, []), "the marks of schema changes"),
+        (read_mark, "the mark of schema changes"),
     ],
-    ids=["attempt", "names", "marks"],
+    ids=["attempt", "names", "mark"],
 )
 @pytest.mark.parametrize("text", ["{", "7", '{"position": 1}', '{"stored": {"fields": 3}}', '["x"]'])
 def test_a_damaged_text_is_named(read: Callable[[str], object], what: str, text: str) -> None:
@@ -28,3 +27,9 @@ def test_a_damaged_text_is_named(read: Callable[[str], object], what: str, text:
 
     assert caught.value.context["value"] == text
     assert "move the target away" in caught.value.hint
+
+
+def test_a_mark_with_columns_is_read_by_its_last_position() -> None:
+    text = '[[[1, 1, 2, 0, 0], ["id"], ["id", "n"]], [[1, 1, 3, 0, 0], ["id", "n"], ["id", "m"]]]'
+
+    assert [read_mark(text), read_mark("1.1.3.0.0"), read_mark("[]"), read_mark("")] == ["1.1.3.0.0"] * 2 + [""] * 2
