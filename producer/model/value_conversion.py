@@ -32,7 +32,9 @@ def keeps_values(before: Column, after: ColumnDefinition, *, strict: bool) -> bo
     Invariant: True only where no value can change without an error. A note is no error, nor is what is not known. A
     number counts as kept if it is equal; its type in records may be another.
     """
-    if after.computed or (not strict and before.nullable and not after.nullable):
+    loses_null = before.nullable and not after.nullable
+    # A TIMESTAMP gets the time of the statement for NULL, in strict mode too.
+    if after.computed or (loses_null and (not strict or after.data_type == "timestamp")):
         return False
     kind, now = before.data_type, after.data_type
     if kind in _INTEGERS:
@@ -41,12 +43,14 @@ def keeps_values(before: Column, after: ColumnDefinition, *, strict: bool) -> bo
         return now == "decimal" and _keeps_decimal(before, after, strict=strict)
     if kind == "float":
         return now in {"float", "double"} and not after.arguments and not after.unsigned
+    if kind == "double":
+        return now == kind and not after.arguments and (strict or before.unsigned or not after.unsigned)
     if kind in _WITH_FRACTION:
         return now == kind and int((after.arguments or ("0",))[0]) >= before.fsp
     if kind == "date":
         return now in {"date", "datetime"}
     if not strict:
-        return now == kind and kind in {"double", "year", "json"} and not after.arguments
+        return now == kind and kind in {"year", "json"} and not after.arguments
     if kind in _LABELLED and now == kind:
         return _keeps_labels(before, after)
     if kind in _LABELLED or kind == "char":  # no value ends with a blank
@@ -55,7 +59,7 @@ def keeps_values(before: Column, after: ColumnDefinition, *, strict: bool) -> bo
         return now in {"varchar", "text"} and _holds_text(before, after)
     if kind in _BINARIES:
         return now in {"varbinary", "blob"} or (now == kind and after.arguments == (str(before.length),))
-    return now == kind and (kind != "double" or not after.arguments)
+    return now == kind
 
 
 def as_column(name: str, definition: ColumnDefinition) -> Column | None:

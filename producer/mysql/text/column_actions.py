@@ -46,7 +46,7 @@ _TYPES: Final = {
 }
 _TEXT_BYTES: Final = {"TINYTEXT": "255", "TEXT": "65535", "MEDIUMTEXT": "16777215", "LONGTEXT": "4294967295"}
 _AS_BINARY: Final = frozenset({("SET", "BINARY"), ("CHARSET", "BINARY")})
-"""A character set that makes a text type a binary one."""
+"""A character set that makes a text type a binary one, as the word BYTE does."""
 _KEEP_ROWS: Final = (
     *((action, kind) for action in ("ADD", "DROP", "RENAME") for kind in ("INDEX", "KEY")),
     ("DROP", "FOREIGN", "KEY"),
@@ -187,7 +187,7 @@ class _Action:
             labels = self._labels(found[2:end]) if data_type in {"enum", "set"} else ()
         elif data_type == "text":
             arguments = [_TEXT_BYTES[words[0]]]
-        if not _AS_BINARY.isdisjoint(pairwise(words)):
+        if "BYTE" in words or not _AS_BINARY.isdisjoint(pairwise(words)):
             data_type = ""
         unsigned = not {"UNSIGNED", "ZEROFILL"}.isdisjoint(words)
         nullable = not any(pair == ("NOT", "NULL") for pair in pairwise(words))
