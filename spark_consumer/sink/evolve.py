@@ -145,7 +145,8 @@ def _add_columns(target: Target, layout: Layout) -> None:
         )
     names, state = [column.name for column in columns], target.state
     operations: list[Change] = [Add(tuple(missing))] if missing else []
-    if IS_DELETED in names and IS_DELETED not in state.added:
+    is_new = IS_DELETED not in state.added or any(column.name == IS_DELETED for column in missing)
+    if IS_DELETED in names and is_new:
         operations.append(MarkExisting())
     noted = state.with_layout(layout.shape, names)
     if operations or noted != state:
