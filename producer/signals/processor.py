@@ -131,6 +131,10 @@ class SignalProcessor:
         """See ``SnapshotProgressListener``."""
         self.on_change_skipped([table])
 
+    def requires_reading(self, table: TableId) -> bool:
+        """See ``SnapshotProgressListener``."""
+        return table in self.queue.required
+
     def on_change_skipped(self, tables: Iterable[TableId]) -> None:
         """See ``SnapshotProgressListener``; a snapshot that is running may have read the row before the change."""
         known, queue = self.queue, self.queue.requiring(tables, self.is_running)

@@ -67,6 +67,11 @@ class IncrementalSnapshotQueue:
         return tuple(dict.fromkeys(request.table for request in self.requests if not request.stopped))
 
     @cached_property
+    def required(self) -> frozenset[TableId]:
+        """The tables whose topics lack rows until they are read."""
+        return frozenset(request.table for request in self.requests if request.required)
+
+    @cached_property
     def _first_requests(self) -> Mapping[TableId, SnapshotRequest]:
         return {request.table: request for request in reversed(self.requests)}
 
@@ -241,9 +246,8 @@ def _stop(queue: IncrementalSnapshotQueue, action: StopSnapshot, is_running: Cal
     named = queue.tables if expressions is None else _matched(queue.tables, expressions)
     if not named:
         return SignalResult(queue, warning="nothing to stop: none of the tables is in the snapshot")
-    required = {request.table for request in queue.requests if request.required}
     warning = ""
-    if kept := [str(table) for table in named if table in required]:
+    if kept := [str(table) for table in named if table in queue.required]:
         warning = (
             f"read to the end, since their topics lack rows until then: {', '.join(kept)}; "
             "use pause-snapshot to delay that, or exclude the tables"

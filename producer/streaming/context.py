@@ -66,6 +66,9 @@ class SnapshotProgressListener(Protocol):
     def request_reading(self, table: TableId) -> None:
         """Request an incremental snapshot of a table, also if one is running that may have missed rows."""
 
+    def requires_reading(self, table: TableId) -> bool:
+        """Return whether the topic of a table lacks rows until a requested or running snapshot has read all of them."""
+
     def on_table_removed(self, table: TableId, *, incremental: bool, request: int | None = None) -> bool:
         """The snapshot of a table was cancelled: the source no longer has the table, or it cannot be read.
 

@@ -114,6 +114,10 @@ class FakeListener:
         """See ``SnapshotProgressListener``."""
         self.reports.append(("requested", table, True))
 
+    def requires_reading(self, table: TableId) -> bool:
+        """See ``SnapshotProgressListener``."""
+        return self.required or ("requested", table, True) in self.reports
+
     def on_change_skipped(self, tables: Iterable[TableId]) -> None:
         """See ``SnapshotProgressListener``."""
         self.reports += [("skipped", table, True) for table in tables]

@@ -18,9 +18,12 @@ from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.mysql.text.ddl import ddl_effects
+from tailrace.producer.notifications.notification import NotificationService
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.streaming.context import StreamContext, StreamSettings
+from tailrace.producer.signals.processor import SignalProcessor
+from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
+from tailrace.producer.streaming.context import SnapshotProgressListener, StreamContext, StreamSettings
 from tailrace.producer.streaming.former_tables import former_key
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
@@ -50,6 +53,9 @@ EVENT = QueryEvent(f"{SERVER}:9", "db", "", FILE, 1, 2, 3, 1, None)
 class Stream:
     """A stream over a catalog that the test changes; ``catalog`` maps tables to their primary keys."""
 
+    queue: IncrementalSnapshotQueue | None = None
+    """Where requests go; without one they are only kept."""
+
     def __init__(self, **changes: str) -> None:
         self.catalog: dict[TableId, tuple[str, ...]] = {}
         self.producer, self.registry, self.listener, self.status = (
@@ -72,6 +78,15 @@ class Stream:
             max_waiting_splits=8,
         )
         self.transaction = stream_transaction(self.producer, self.registry)
+        self.signals = SignalProcessor(
+            self.queue or IncrementalSnapshotQueue(),
+            self.registry,
+            self.transaction,
+            NotificationService(self.transaction, topic=None, to_log=False),
+            config.filters.tables,
+            condition_problem=lambda _condition: "",
+        )
+        listener: SnapshotProgressListener = self.listener if self.queue is None else self.signals
         tables = CapturedTables(config, self._describe)
         mailbox = Mailbox(lambda: None, threading.Event())
         context = StreamContext(settings, self.transaction, self.registry, tables, mailbox, self.status)
@@ -79,11 +94,11 @@ class Stream:
             ensure_tables=self._ensure_topics,
             without_topic=lambda tables: [table for table in tables if table not in self.with_topic],
         )
-        new_tables = NewTables(context, topics, self.listener, NO_SOURCE, reads=lambda table: table.table != "unread")
+        new_tables = NewTables(context, topics, listener, NO_SOURCE, reads=lambda table: table.table != "unread")
         self.new_tables = new_tables
         self.versions = TableVersions(context, new_tables)
-        self.coordinator = SnapshotCoordinator(context, self.versions, self.listener)
-        self.refused = RefusedChanges(context, self.versions, self.listener)
+        self.coordinator = SnapshotCoordinator(context, self.versions, listener)
+        self.refused = RefusedChanges(context, self.versions, listener)
         self.lifecycle = TableLifecycle(
             context, self.coordinator, None, versions=self.versions, new_tables=new_tables, refused=self.refused
         )
@@ -130,6 +145,14 @@ class Stream:
     def requested(self) -> list[TableId]:
         """The tables whose rows are to be read."""
         return [table for event, table, _ in self.listener.reports if event == "requested"]
+
+
+class StreamWithQueue(Stream):
+    """A stream whose requests are those of its signals."""
+
+    def __init__(self, *requests: SnapshotRequest) -> None:
+        self.queue = IncrementalSnapshotQueue().adding(requests)
+        super().__init__()
 
 
 def test_created_table_is_streamed_from_its_first_change() -> None:
@@ -200,6 +223,10 @@ PT_OSC = [
         "FROM `db`.`_t_new`"
         for when in ("INSERT", "UPDATE", "DELETE")
     ),
+]
+GH_OST_SWAP_IN_TWO = [
+    "rename /* gh-ost */ table `db`.`t` to `db`.`_t_del`",
+    "rename /* gh-ost */ table `db`.`_t_gho` to `db`.`t`",
 ]
 GH_OST_SWAP = "rename /* gh-ost */ table `db`.`t` to `db`.`_t_del`, `db`.`_t_gho` to `db`.`t`"
 PT_OSC_SWAP = "RENAME TABLE `db`.`t` TO `db`.`_t_old`, `db`.`_t_new` TO `db`.`t`"
@@ -302,12 +329,7 @@ def test_swap_that_only_looks_like_that_of_a_tool_is_one_of_two_tables(statement
 
 def test_copy_of_a_table_that_has_not_begun_does_not_keep_the_rows_of_a_former_one() -> None:
     """It was created while the capture was down, and waits for its snapshot: its topic has the rows of another one."""
-    in_two = [
-        *GH_OST,
-        "rename /* gh-ost */ table `db`.`t` to `db`.`_t_del`",
-        "rename /* gh-ost */ table `db`.`_t_gho` to `db`.`t`",
-    ]
-    for statements in ([*GH_OST, GH_OST_SWAP], in_two, [*PT_OSC, PT_OSC_SWAP]):
+    for statements in ([*GH_OST, GH_OST_SWAP], [*GH_OST, *GH_OST_SWAP_IN_TWO], [*PT_OSC, PT_OSC_SWAP]):
         stream = Stream()
         stream.registry.track(T, TableMode.WAITING)
         stream.registry.former.add(str(T))
@@ -315,6 +337,33 @@ def test_copy_of_a_table_that_has_not_begun_does_not_keep_the_rows_of_a_former_o
         for sql in statements:
             stream.ddl(sql)
         assert (stream.mode(T), str(T) in stream.registry.former) == (TableMode.WAITING, True)
+
+
+@pytest.mark.parametrize("waits_since", ["statement", "start"])
+@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize(
+    "statements",
+    [[*GH_OST, GH_OST_SWAP], [*GH_OST, *GH_OST_SWAP_IN_TWO], [*PT_OSC, PT_OSC_SWAP]],
+    ids=["one", "two", "pt-osc"],
+)
+def test_copy_of_a_table_that_waits_for_a_reading_is_read(
+    statements: list[str], waits_since: str, *, running: bool
+) -> None:
+    """Readers have removed what they had, and the topic has nothing for it yet: nor is it that of the copy."""
+    stream = StreamWithQueue(*[SnapshotRequest(T, required=True)] * (waits_since == "start"))
+    stream.catalog |= {T: ("id",), TableId("db", "_t_del"): ("id",), TableId("db", "_t_old"): ("id",)}
+    if waits_since == "start":
+        stream.registry.track(T, TableMode.STREAMING)
+        stream.registry.former.add(str(T))
+        stream.new_tables.restore([T])
+    else:
+        stream.ddl("RENAME TABLE elsewhere.x TO t")
+    if running:
+        stream.registry.start_incremental(T)
+    for sql in statements:
+        stream.ddl(sql)
+    number = max(request.number for request in stream.signals.queue.requests if request.table == T and request.required)
+    assert number > 1, "the former table was to be read"
 
 
 def test_rows_that_a_statement_moves_are_read_also_during_a_snapshot() -> None:
