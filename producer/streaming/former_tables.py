@@ -11,9 +11,10 @@ a start, a table that was included again).
 Invariant: before the first record of a table whose topic may have rows of a former one, readers get a record CREATED.
 Its position is behind every row of the former table, and not behind any row of the new one. So each way in which a
 table leaves calls ``leave``, in the Kafka transaction of the offset behind it, and each way in which a table begins
-calls ``enter``: with its plan, with its first change, or with the statement that creates it or gives it its name. A
-table that is read again because changes of it are lost (with the binlog, or with its topic) is another one too: it
-leaves in the transaction that requests the reading, and enters before the stream goes on (``NewTables.restore``).
+calls ``enter``: with its plan, also one that goes on after a start, with its first change, or with the statement that
+creates it or gives it its name. A table that is read again because changes of it are lost (with the binlog, or with
+its topic) is another one too: it leaves in the transaction that requests the reading, and enters before the stream
+goes on (``NewTables.restore``, ``SnapshotCoordinator.resume_table``).
 The state has one small record for each former table. It is removed when the name is used again, and if the topic is
 gone: at a start, and whenever there are twice as many as there were.
 

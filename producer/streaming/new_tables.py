@@ -99,7 +99,7 @@ class NewTables:
             elif self._reads(table):
                 self._try_to_capture(table, at)  # it may never have a change, and readers have the former rows
         else:
-            self._come_back(tracked, at, follow=not may_exist or self._reads(table))
+            self._come_back(tracked, at, follow=not may_exist or self._reads(table), may_exist=may_exist)
 
     def _begin_empty(self, table: TableId, at: Offset) -> None:
         """A table is certainly new and empty: a start before its first change does not know that any more."""
@@ -138,17 +138,18 @@ class NewTables:
         has_fault = tracked.mode is TableMode.ERROR or tracked.fault is not None
         return has_fault or is_former or self._listener.requires_reading(table)
 
-    def _come_back(self, tracked: TrackedTable, at: Offset, *, follow: bool) -> None:
+    def _come_back(self, tracked: TrackedTable, at: Offset, *, follow: bool, may_exist: bool = False) -> None:
         """A table that the stream has not ceased to track has its name from ``at`` on: it is perhaps another one.
 
         The splits of its initial snapshot may have read the new table when the log was not at ``at`` yet: readers take
-        such rows for those of the former one, and the changes that the rows contain are skipped. So it is read again.
+        such rows for those of the former one, and the changes that the rows contain are skipped. So it is read again,
+        as is one that may have existed: its rows are not in the binlog.
         """
         if tracked.mode in _PLANNED_LATER:
             return
         is_another = str(tracked.id) in self._registry.former
         former_tables.enter(self._context, tracked.id, at, follow=follow)
-        if is_another and tracked.mode is TableMode.SNAPSHOT:
+        if is_another and (tracked.mode is TableMode.SNAPSHOT or (may_exist and follow)):
             self._listener.request_reading(tracked.id)
 
     def on_dropped(self, table: TableId) -> None:
@@ -299,7 +300,7 @@ class NewTables:
     def restore(self, required: Iterable[TableId]) -> None:
         """Let tables enter that left when the reading of all their rows was requested, and try those in error again.
 
-        One whose initial snapshot is not planned enters with its plan, and one in error when it is taken up.
+        One whose initial snapshot is not complete enters with its plan, and one in error when it is taken up.
         """
         for table in required:
             tracked = self._registry.tables.get(table)

@@ -145,11 +145,18 @@ class SnapshotCoordinator:
         self._commit_split(split, state, 0)
 
     def resume_table(self, table: TableId, order: KeyOrdering, state: TableState, greatest: SortKey | None) -> None:
-        """Continue the initial snapshot of a table whose plan was stored before a restart."""
+        """Continue the initial snapshot of a table whose plan was stored before a restart.
+
+        One that has left since enters here, and is read again: splits have ended whose rows readers remove.
+        """
         self._registry.start_planning(table)
         self._registry.set_range(table, greatest)
         self._registry.tables[table].compare_by(order)
         self._start_snapshot(table, state)
+        if str(table) in self._registry.former:
+            former_tables.enter(self._context, table, self._transaction.offset.position)
+            self._listener.request_reading(table)
+            self._transaction.commit()
 
     # -- incremental snapshots ---------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.producer.config import load
 from tailrace.producer.errors import BinlogError, TableFailedError
-from tailrace.producer.kafka.state_store import table_key
+from tailrace.producer.kafka.state_store import TableState, table_key
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion, TransactionBegin
 from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
@@ -364,6 +364,38 @@ def test_copy_of_a_table_that_waits_for_a_reading_is_read(
         stream.ddl(sql)
     number = max(request.number for request in stream.signals.queue.requests if request.table == T and request.required)
     assert number > 1, "the former table was to be read"
+
+
+def test_table_that_left_during_its_initial_snapshot_enters_when_that_goes_on() -> None:
+    """Its topic was deleted: it is not another one again for a statement that only makes a table if there is none."""
+    stream = StreamWithQueue(SnapshotRequest(T, required=True))
+    stream.catalog[T] = ("id",)
+    stream.registry.track(T, TableMode.WAITING)
+    stream.registry.former.add(str(T))
+    stream.new_tables.restore([T])
+    plan = TableState(TableMode.SNAPSHOT, snapshot="s", greatest=[1], key=("id",))
+    order: Any = SimpleNamespace()
+    stream.coordinator.resume_table(T, order, plan, (1,))
+    [records] = stream.producer.committed  # before any split is read again
+    assert [key for topic, key, _ in records if topic == watermarks_topic("p")] == [b"p.db.t"]
+    assert not stream.registry.former
+
+    stream.coordinator.all_read(T)
+    stream.coordinator.end_splits()
+    assert stream.mode(T) is TableMode.STREAMING
+    stream.ddl("CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY, v INT)")
+    assert stream.reported_as_created == 0
+    assert stream.signals.queue.requests == (SnapshotRequest(T, required=True),)
+
+
+@pytest.mark.parametrize(("table", "read"), [("t", True), ("unread", False)])
+def test_table_that_perhaps_was_there_is_read_if_its_former_rows_are_removed(table: str, *, read: bool) -> None:
+    """The statement may have done nothing: then no change brings the rows that the table has."""
+    stream = Stream()
+    stream.registry.track(TableId("db", table), TableMode.STREAMING)
+    stream.registry.former.add(f"db.{table}")
+    stream.ddl(f"CREATE TABLE IF NOT EXISTS {table} (id INT PRIMARY KEY, v INT)")
+    assert (stream.reported_as_created, stream.requested) == (int(read), [TableId("db", table)] * read)
 
 
 def test_rows_that_a_statement_moves_are_read_also_during_a_snapshot() -> None:

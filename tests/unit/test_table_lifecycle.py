@@ -176,7 +176,9 @@ def test_a_start_between_drop_and_create_knows_that_the_table_is_another_one() -
     restarted.registry.track(TABLE, TableMode.WAITING)
     restarted.coordinator.resume_table(TABLE, SimpleNamespace(), PLAN, (100,))
     restarted.ddl(Change.CREATE)
-    assert [key for topic, key, _ in restarted.producer.open if topic == "p.tailrace.watermarks"] == [b"db.t"]
+    [records] = [*restarted.producer.committed, *([restarted.producer.open] * restarted.producer.in_transaction)]
+    assert [key for topic, key, _ in records if topic == "p.tailrace.watermarks"] == [b"db.t"]
+    assert ("requested", TABLE, True) in restarted.listener.reports, "splits that ended have rows of the former one"
 
 
 def test_first_change_of_a_created_table_is_preceded_by_a_record_for_readers() -> None:
