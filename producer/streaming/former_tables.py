@@ -77,7 +77,10 @@ def enter(context: StreamContext, table: TableId, at: Offset, *, follow: bool = 
 
 
 def stay(context: StreamContext, table: TableId) -> None:
-    """A table begins whose rows the topic has: a copy that replaces the former table."""
+    """A table begins whose rows the topic has: a copy that replaces the former table.
+
+    Only once it is tracked: if its end is read before it is, nothing else says that its rows are in the topic.
+    """
     if str(table) in context.registry.former:
         context.registry.former.discard(str(table))
         context.transaction.store(former_key(table), None)

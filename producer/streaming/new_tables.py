@@ -186,13 +186,13 @@ class NewTables:
         if self._reject_shared_topic(table):
             return
         tracked = self._registry.tables.get(table)
-        if arrival.same:
-            former_tables.stay(self._context, table)
         if tracked is None:
             self._try_to_capture(table, at, arrival)
         elif tracked.mode is TableMode.ERROR:
             self.on_definition_changed(table, at)
         elif tracked.mode not in _PLANNED_LATER:
+            if arrival.same:
+                former_tables.stay(self._context, table)
             self._come_back(tracked, at, follow=self._all_follow(table, arrival))
             if arrival.read:
                 self._request(table)
@@ -330,7 +330,10 @@ class NewTables:
         context.transaction.store(table_key(table), state.to_json())
         context.status.table_mode(table, TableMode.STREAMING)
         follow = created is False or tracked.fault is not None or self._all_follow(table, arrival)
-        former_tables.enter(context, table, at, follow=follow, known=arrival.same and tracked.fault is None)
+        if arrival.same:
+            former_tables.stay(context, table)
+        else:
+            former_tables.enter(context, table, at, follow=follow, known=False)
         if tracked.fault is not None:
             log.info("a table in error is captured again: it is read", table=str(table), error=tracked.fault.reason)
             self._listener.request_reading(table)

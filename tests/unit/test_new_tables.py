@@ -398,6 +398,18 @@ def test_table_that_perhaps_was_there_is_read_if_its_former_rows_are_removed(tab
     assert (stream.reported_as_created, stream.requested) == (int(read), [TableId("db", table)] * read)
 
 
+def test_swap_that_is_read_after_its_table_is_gone_leaves_a_former_table() -> None:
+    """The catalog is ahead of the stream: the copy never begins, and its topic keeps the rows of the table."""
+    stream = Stream()
+    stream.registry.track(T, TableMode.STREAMING)
+    for sql in (*GH_OST, GH_OST_SWAP):
+        stream.ddl(sql)
+    assert (stream.mode(T), stream.requested) == (None, [])
+    stream.ddl("DROP TABLE t")
+    stream.ddl("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    assert stream.reported_as_created == 1
+
+
 def test_rows_that_a_statement_moves_are_read_also_during_a_snapshot() -> None:
     stream = Stream()
     stream.registry.track(T, TableMode.STREAMING)
