@@ -81,6 +81,9 @@ class NewTables:
         self._created: dict[TableId, bool] = {}
         """Tables that are not captured yet whose CREATE the stream has read, and whether they may have rows that it has
         not: because they may have existed before, or because changes were skipped."""
+        self._incomplete: set[TableId] = set()
+        """Tables whose end the stream has read before their initial snapshot was complete, and that are not captured
+        again: a copy that replaces one is read, whatever rows it has."""
         self._most_former = _MOST_FORMER
         self._rejected: dict[TableId, tuple[bytes, float]] = {}
         """Tables in error: the fingerprint of the definition that was rejected, and when to try it again."""
@@ -157,14 +160,15 @@ class NewTables:
         self._created.pop(table, None)
         self._rejected.pop(table, None)
         self._context.tables.forget(table)
+        tracked = self._registry.tables.get(table)
+        if tracked is not None:
+            self._incomplete.discard(table)
+            if tracked.mode not in {TableMode.STREAMING, TableMode.INCREMENTAL, TableMode.ERROR}:
+                self._incomplete.add(table)
         if len(self._registry.former) >= self._most_former:
             former_tables.forget_without_topic(self._context.transaction, self._registry.former, self._topics)
             self._most_former = max(_MOST_FORMER, 2 * len(self._registry.former))
-        if (
-            table not in self._registry.tables
-            and not self._reads(table)
-            and self._context.settings.table_filter.includes(table)
-        ):
+        if tracked is None and not self._reads(table) and self._context.settings.table_filter.includes(table):
             # It was there before the start, and gone at it. Of a table that is not read the state has nothing.
             former_tables.leave(self._context, table)
 
@@ -186,7 +190,9 @@ class NewTables:
         if self._reject_shared_topic(table):
             return
         tracked = self._registry.tables.get(table)
-        if tracked is None:
+        if tracked is None and table in self._incomplete:
+            self._try_to_capture(table, at, arrival._replace(read=True, same=False))
+        elif tracked is None:
             self._try_to_capture(table, at, arrival)
         elif tracked.mode is TableMode.ERROR:
             self.on_definition_changed(table, at)
@@ -325,6 +331,7 @@ class NewTables:
         else:
             tracked.move_to(TableMode.STREAMING)
         self._created.pop(table, None)
+        self._incomplete.discard(table)
         self._rejected.pop(table, None)
         state = TableState(TableMode.STREAMING, fault=tracked.fault)
         context.transaction.store(table_key(table), state.to_json())

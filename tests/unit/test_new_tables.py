@@ -398,6 +398,27 @@ def test_table_that_perhaps_was_there_is_read_if_its_former_rows_are_removed(tab
     assert (stream.reported_as_created, stream.requested) == (int(read), [TableId("db", table)] * read)
 
 
+@pytest.mark.parametrize("missed", [0, 1, 2], ids=["before", "between", "not at all"])
+@pytest.mark.parametrize("planned", [False, True])
+def test_copy_of_a_table_whose_initial_snapshot_ends_between_two_renames_is_read(missed: int, *, planned: bool) -> None:
+    """A reader did not find the table: the rest of its snapshot is left out, and its topic has some rows, or none."""
+    stream = StreamWithQueue()
+    stream.catalog |= {T: ("id",), TableId("db", "_t_del"): ("id",)}
+    stream.registry.track(T, TableMode.WAITING)
+    if planned:
+        stream.registry.start_planning(T)
+        stream.registry.set_range(T, (1,))
+    for sql in GH_OST:
+        stream.ddl(sql)
+    for number, sql in enumerate(GH_OST_SWAP_IN_TWO):
+        if number == missed:
+            stream.coordinator.abandon_table(T)
+        stream.ddl(sql)
+    continues = stream.registry.tables[T].mode in {TableMode.WAITING, TableMode.SNAPSHOT}
+    assert continues == (missed == 2)
+    assert stream.signals.requires_reading(T) == (not continues)
+
+
 def test_swap_that_is_read_after_its_table_is_gone_leaves_a_former_table() -> None:
     """The catalog is ahead of the stream: the copy never begins, and its topic keeps the rows of the table."""
     stream = Stream()
