@@ -145,15 +145,12 @@ class SnapshotCoordinator:
         self._commit_split(split, state, 0)
 
     def resume_table(self, table: TableId, order: KeyOrdering, state: TableState, greatest: SortKey | None) -> None:
-        """Continue the initial snapshot of a table whose plan was stored before a restart.
-
-        One that has left since enters here, and is read again: splits have ended whose rows readers remove.
-        """
+        """Continue the initial snapshot of a table whose plan was stored before a restart."""
         self._registry.start_planning(table)
         self._registry.set_range(table, greatest)
         self._registry.tables[table].compare_by(order)
         self._start_snapshot(table, state)
-        if str(table) in self._registry.former:
+        if str(table) in self._registry.former:  # readers remove also what splits have brought, so it is read again
             former_tables.enter(self._context, table, self._transaction.offset.position)
             self._listener.request_reading(table)
             self._transaction.commit()
@@ -207,7 +204,7 @@ class SnapshotCoordinator:
         """Cancel an incremental snapshot: written rows get their END. Durable on return.
 
         The table keeps streaming, unless its topic lacks rows that the snapshot had to bring: then it is in error, so
-        that it is read when that is possible. ``missing``: the log will bring its end, which settles that. No reader
+        that it is read when that is possible. ``missing``: it leaves, since the log will bring its end. No reader
         may be active, unless the stream stops: its rows would follow changes that they do not contain. ``request``: the
         number of the one that is removed, and no other; None: that of the snapshot that is running.
         """
@@ -218,9 +215,12 @@ class SnapshotCoordinator:
                     self._end(split)
             self._forget_ended(tracked)
             self._stream_only(table)
-        lacks_rows = self._listener.on_table_removed(table, incremental=True, request=request) and not missing
-        if tracked is not None and tracked.mode is TableMode.STREAMING and (tracked.fault is not None or lacks_rows):
-            self._versions.fail(table, tracked.fault or TableFault(_NOT_READ, {}, defined=True))
+        lacks_rows = self._listener.on_table_removed(table, incremental=True, request=request)
+        if tracked is not None and tracked.mode is TableMode.STREAMING:
+            if tracked.fault is not None or (lacks_rows and not missing):
+                self._versions.fail(table, tracked.fault or TableFault(_NOT_READ, {}, defined=True))
+            elif lacks_rows:
+                former_tables.leave(self._context, table)  # a copy that replaces it has rows that the topic lacks
         self._transaction.commit()
 
     # -- splits ------------------------------------------------------------------------------------------------------

@@ -419,6 +419,21 @@ def test_copy_of_a_table_whose_initial_snapshot_ends_between_two_renames_is_read
     assert stream.signals.requires_reading(T) == (not continues)
 
 
+@pytest.mark.parametrize("swap", [[GH_OST_SWAP], GH_OST_SWAP_IN_TWO], ids=["one", "two"])
+def test_copy_of_a_table_whose_reading_did_not_find_it_is_read(swap: list[str]) -> None:
+    """Its request is gone before the stream has read that the table is, and its rows lack still."""
+    stream = StreamWithQueue(SnapshotRequest(T, required=True))
+    stream.catalog |= {T: ("id",), TableId("db", "_t_del"): ("id",)}
+    stream.registry.track(T, TableMode.STREAMING)
+    for sql in GH_OST:
+        stream.ddl(sql)
+    stream.coordinator.cancel_incremental(T, missing=True)
+    assert (stream.mode(T), stream.signals.queue.requests) == (TableMode.STREAMING, ())
+    for sql in swap:
+        stream.ddl(sql)
+    assert stream.signals.requires_reading(T)
+
+
 def test_swap_that_is_read_after_its_table_is_gone_leaves_a_former_table() -> None:
     """The catalog is ahead of the stream: the copy never begins, and its topic keeps the rows of the table."""
     stream = Stream()
