@@ -130,13 +130,13 @@ class NewTables:
         return self._reads(table)
 
     def lacks_rows(self, table: TableId) -> bool:
-        """Whether the topic of a captured table is not complete, or has a former one, until the table is read.
+        """Whether the topic of a table is not complete, or has a former one, until the table is read.
 
         Invariant: no copy replaces such a table without a reading, since the request to read it goes with its name.
         """
         tracked = self._registry.tables.get(table)
         if tracked is None:
-            return False
+            return self._reads(table) and not self.is_empty(table)
         is_former = str(table) in self._registry.former
         has_fault = tracked.mode is TableMode.ERROR or tracked.fault is not None
         return has_fault or is_former or self._listener.requires_reading(table)

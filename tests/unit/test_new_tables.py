@@ -434,6 +434,19 @@ def test_copy_of_a_table_whose_reading_did_not_find_it_is_read(swap: list[str]) 
     assert stream.signals.requires_reading(T)
 
 
+def test_copy_of_a_table_that_was_not_captured_is_read() -> None:
+    """Its first copy lacks a column, and the catalog did not have it: nothing of it was read before the second one."""
+    stream = StreamWithQueue()
+    stream.registry.track(T, TableMode.STREAMING)
+    for sql in (GH_OST[0], "alter /* gh-ost */ table _t_gho DROP v", GH_OST_SWAP):
+        stream.ddl(sql)
+    assert (stream.mode(T), stream.signals.queue.requests) == (None, ())
+    stream.catalog[T] = ("id",)
+    for sql in (*GH_OST, GH_OST_SWAP):
+        stream.ddl(sql)
+    assert stream.signals.requires_reading(T)
+
+
 def test_swap_that_is_read_after_its_table_is_gone_leaves_a_former_table() -> None:
     """The catalog is ahead of the stream: the copy never begins, and its topic keeps the rows of the table."""
     stream = Stream()
