@@ -97,17 +97,11 @@ class Attempt:
         return plan, left
 
     @classmethod
-    def of(
-        cls,
-        plan: Plan,
-        stored: Mapping[str, tp.DataType],
-        wanted: Mapping[str, tp.DataType],
-        policy: EvolutionPolicy,
-    ) -> Self | None:
+    def of(cls, plan: Plan, stored: Mapping[str, tp.DataType], policy: EvolutionPolicy) -> Self | None:
         """Return the attempt to store for a plan; None if the columns tell which of its steps were made."""
         if not plan.alterations or not _uses_a_name_twice(plan):
             return None
-        return cls(position_text(plan.alterations), stored, wanted, policy)
+        return cls(position_text(plan.alterations), stored, plan.wanted, policy)
 
 
 def is_made(step: Step, columns: Iterable[str]) -> bool:

@@ -78,6 +78,8 @@ class Plan:
 
     alterations: list[Alteration] = field(default_factory=list)
     """What it is for."""
+    wanted: Mapping[str, tp.DataType] = field(default_factory=dict)
+    """The columns of the source behind them."""
     steps: list[Step] = field(default_factory=list)
     types: dict[str, tp.DataType] = field(default_factory=dict)
     """The types of the columns that the steps add, by lower-case name; each of them is there after the steps."""
@@ -127,16 +129,16 @@ def make_plan(
     for what earlier versions planned, which copied columns once values were planned.
     """
     rules = {"follows_case": follows_case, "moves_values": moves_values}
-    plan, left = Plan(list(alterations)), pending(alterations, read_mark(mark))
+    plan, left = Plan(list(alterations), wanted), pending(alterations, read_mark(mark))
     made = plan.alterations[: len(plan.alterations) - len(left)]
     if made:
         known = {name.lower(): kind for name, kind in {**wanted, **stored}.items()}
         after = {name: known.get(name, _UNKNOWN) for name in lineages(names.columns, made)[0][1]}
-        planner = _Planner(stored, after if left else wanted, names, policy, Plan(made), **rules)
+        planner = _Planner(stored, names, policy, Plan(made, after if left else wanted), **rules)
         if planner.follow():
             planner.finish(can_widen)
             return planner.plan
-    planner = _Planner(stored, wanted, names, policy, plan, **rules)
+    planner = _Planner(stored, names, policy, plan, **rules)
     if policy.behavior == "exception":
         planner.step_back()
     before = planner.alter()
@@ -160,7 +162,6 @@ class _Planner:
     def __init__(
         self,
         stored: Mapping[str, tp.DataType],
-        wanted: Mapping[str, tp.DataType],
         names: SourceNames,
         policy: EvolutionPolicy,
         plan: Plan,
@@ -170,7 +171,7 @@ class _Planner:
     ) -> None:
         self._follows_case = follows_case
         self._moves_values = moves_values
-        self._wanted = {name.lower(): (name, wanted[name]) for name in wanted}
+        self._wanted = {name.lower(): (name, plan.wanted[name]) for name in plan.wanted}
         self._stored = {name.lower(): (name, stored[name]) for name in stored}
         self._source = {name.lower() for name in names.columns}
         self._ignored = {name.lower() for name in names.ignored}

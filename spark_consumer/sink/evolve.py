@@ -106,7 +106,7 @@ def _evolve(target: Target, schema: TableSchema, alterations: Sequence[Alteratio
     )
     evolution = _Evolution(target, schema, plan)
     evolution.check(policy)
-    evolution.apply(Attempt.of(plan, stored, wanted, policy))
+    evolution.apply(Attempt.of(plan, stored, policy))
     if len(plan.alterations) < len(since):
         return _evolve(target, schema, alterations, policy)
     return Evolved.by(plan)
@@ -145,8 +145,17 @@ def _add_columns(target: Target, layout: Layout) -> None:
         )
     names, state = [column.name for column in columns], target.state
     operations: list[Change] = [Add(tuple(missing))] if missing else []
-    is_new = IS_DELETED not in state.added or any(column.name == IS_DELETED for column in missing)
-    if IS_DELETED in names and is_new:
+    if IS_DELETED in state.added and any(column.name == IS_DELETED for column in missing):
+        log.warning(
+            "the marks of deleted rows are gone: rows that the source has deleted count as rows",
+            target=wording.name,
+            column=IS_DELETED,
+            hint=load_remedy(wording.remove),
+        )
+        # Until all rows have a mark, also if an attempt is interrupted.
+        state = state.without_added(IS_DELETED)
+        operations.insert(0, Note(state))
+    if IS_DELETED in names and IS_DELETED not in state.added:
         operations.append(MarkExisting())
     noted = state.with_layout(layout.shape, names)
     if operations or noted != state:

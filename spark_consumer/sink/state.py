@@ -133,6 +133,10 @@ class TargetState:
         added = self.added_columns if names == self.added else json.dumps(names)
         return replace(self, shape="" if shape == "scd1" else shape, added_columns=added)
 
+    def without_added(self, column: str) -> TargetState:
+        """Return the state of a target that has lost a column that is none of the source."""
+        return replace(self, added_columns=json.dumps([name for name in self.added if name != column]))
+
     def without_load(self) -> TargetState:
         """Return the state of a target whose initial load is closed."""
         return replace(self, **dict.fromkeys(_OF_THE_LOAD, ""))

@@ -244,7 +244,7 @@ def test_rows_are_those_of_the_source_after_an_attempt_that_was_interrupted(beha
         found = _planned(behavior, stored, source, changes)
         if found.conflicts or not found.changes_target:
             continue
-        attempt = Attempt.of(found, _types(stored), _types(source), EvolutionPolicy(behavior))
+        attempt = Attempt.of(found, _types(stored), EvolutionPolicy(behavior))
         made = random.randint(0, len(found.steps))
         begun = "" if attempt is None else attempt.to_json(min(max(0, made - random.randint(0, 1)), len(found.steps)))
         filled = made == len(found.steps) and bool(random.randint(0, 1))
@@ -269,6 +269,25 @@ def test_rows_are_those_of_the_source_after_an_attempt_that_was_interrupted(beha
             for name, value in _after(stored, found).items():
                 assert source.get(name, value) == value, (name, changes, found)
     assert attempts
+
+
+def test_an_attempt_for_marked_statements_goes_on_as_it_was_planned() -> None:
+    """The source has the columns of a later statement already."""
+    names, done = SourceNames(("id", "n"), kept=("m",)), at(1, rename("n", "m"), add("n"), add("x"))
+    stored, later = dict.fromkeys(("id", "n", "m", "x"), INT), at(2, rename("m", "k"))
+    wanted = dict.fromkeys(("id", "k", "n", "x"), INT)
+    found = plan("exception", done, later, wanted=wanted, stored=stored, names=names, mark="1.1.1.0.0")
+    attempt = Attempt.of(found, stored, EvolutionPolicy("exception"))
+    assert attempt is not None
+    begun = Attempt.from_json(attempt.to_json(0))
+
+    repeated, left = begun.plan(
+        names, begun.alterations([done, later]), stored, can_widen=DeltaTable.can_widen, mark="1.1.1.0.0"
+    )
+
+    assert left == 0
+    assert (repeated.steps, repeated.fills, repeated.names) == (found.steps, found.fills, found.names)
+    assert repeated.fills["m"] == Fill("m", copied="n")
 
 
 def test_an_attempt_of_an_earlier_version_goes_on_with_its_steps() -> None:
@@ -296,7 +315,7 @@ def test_a_column_is_renamed_behind_one_that_gets_a_value() -> None:
 
 def test_an_attempt_whose_statements_are_done_has_nothing_to_do() -> None:
     found = plan("evolve", at(1, rename("a", "c"), add("a", 5)), wanted={**STORED, "c": INT})
-    attempt = Attempt.of(found, STORED, {**STORED, "c": INT}, EvolutionPolicy("evolve"))
+    attempt = Attempt.of(found, STORED, EvolutionPolicy("evolve"))
 
     assert attempt is not None
     assert Attempt.from_json(attempt.to_json(1)) == replace(attempt, step=1)
