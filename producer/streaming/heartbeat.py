@@ -60,8 +60,9 @@ class Heartbeat:
 
     def next_record(self) -> HeartbeatRecord:
         """Restart the interval, request the statement, and return the record."""
+        now_ms = time.time_ns() // 1_000_000  # before the interval: times of two records are not nearer than it
         self._next = time.monotonic() + self._interval_s
-        record = self._topic.record({"serverName": self._prefix}, {"ts_ms": time.time_ns() // 1_000_000})
+        record = self._topic.record({"serverName": self._prefix}, {"ts_ms": now_ms})
         if self._action is not None:
             self._action.request()
         return HeartbeatRecord(self._topic.name, *record)

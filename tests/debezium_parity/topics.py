@@ -31,13 +31,13 @@ def topics_of(bootstrap: str, prefix: str) -> list[str]:
     """Return all topics of a prefix."""
     consumer = _consumer(bootstrap)
     try:
-        names = consumer.list_topics(timeout=10).topics
+        names = consumer.list_topics(timeout=60).topics
     finally:
         consumer.close()
     return sorted(name for name in names if name in {prefix, heartbeat_topic(prefix)} or name.startswith(f"{prefix}."))
 
 
-def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) -> Iterator[KafkaRecord]:
+def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 300) -> Iterator[KafkaRecord]:
     """Yield all records up to the current ends, in order within each partition; wait until they are committed.
 
     A commit returns before its markers are written, so an end that leaves them out could miss a record.
@@ -45,7 +45,7 @@ def read_topics(bootstrap: str, topics: list[str], *, deadline_s: float = 60) ->
     consumer, everything = _consumer(bootstrap), _consumer(bootstrap, isolation="read_uncommitted")
     end_at = time.monotonic() + deadline_s
     try:
-        known = consumer.list_topics(timeout=10).topics
+        known = consumer.list_topics(timeout=60).topics
         assigned, left = [], {}
         for topic in topics:
             for partition in known[topic].partitions if topic in known else ():
@@ -78,7 +78,7 @@ def _ends(consumer: Consumer, position: TopicPartition, end_at: float) -> tuple[
     """Return the first and the next offset of a partition; wait until a new partition is ready."""
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(position, timeout=10)
+            low, high = consumer.get_watermark_offsets(position, timeout=60)
         except KafkaException as error:
             if error.args[0].code() not in _NOT_READY or time.monotonic() > end_at:
                 raise

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Self
@@ -75,6 +78,16 @@ class SupervisedServer(ABC):
         if self._process is None:
             raise RuntimeError("the server was not started")
         return self._process.pid
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The machine accepts connections meanwhile, and the server does not answer."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)  # its threads do not stop at once
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     @property
     def log_file(self) -> Path:

@@ -39,7 +39,7 @@ def test_rows_and_changes_of_a_split_are_divided_among_the_partitions_that_its_l
         admin = kafka_broker.admin()  # a reference: its requests end with it
         admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
         supervised.wait_until(
-            lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 2,
+            lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 2,
             what="the partition",
             deadline_s=60,
         )

@@ -77,7 +77,7 @@ def test_second_reader_with_the_same_id_disconnects_the_first(database: Database
 def test_stopped_server_is_silent() -> None:
     """The server hangs without closing the connection: silence is an error."""
     with MySqlServer() as server:
-        stream = open_stream(server, executed(server), silence_timeout_s=2.0)
+        stream = open_stream(server, executed(server), silence_timeout_s=5.0)
         try:
             stream.poll(1.0)
             os.kill(server.pid, signal.SIGSTOP)

@@ -209,7 +209,7 @@ def test_binlog_purged_during_the_snapshot(
     changes = {"incremental.snapshot.chunk.size": 10, "snapshot.max.threads": 1}
     settings = properties(own_server, kafka_broker, prefix, database.name, changes)
     with CaptureThread(settings, SnapshotHooks(before_low=purge)) as capture:
-        assert purged.wait(60)
+        assert purged.wait(300)
         capture.wait_snapshot()
         capture.wait_position(own_server)
 

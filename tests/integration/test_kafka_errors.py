@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +25,6 @@ from tailrace.producer.snapshot import reader
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.runtime.errors import KafkaUnavailableError, Retryable
 from tests.embedded.kafka import KafkaBroker
-from tests.embedded.server import SupervisedServer
 from tests.support.capture import (
     CaptureProcess,
     CaptureThread,
@@ -69,16 +67,6 @@ def _producer(settings: KafkaSettings, name: str) -> Iterator[TransactionalProdu
         producer.init_transactions()
         producer.begin()
         yield producer
-
-
-@contextmanager
-def _stopped(server: SupervisedServer) -> Iterator[None]:
-    """The server's machine accepts connections, and the server does not answer."""
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
 
 
 def _send_until_error(producer: TransactionalProducer) -> None:
@@ -151,7 +139,7 @@ def test_transaction_that_the_broker_ends(
             next_call(producer)
 
     assert isinstance(caught.value, Retryable)
-    with _producer(_settings(broker, timeout_ms=1000), "paused") as successor:
+    with _producer(_settings(broker), "paused") as successor:
         successor.send("rows", b"k", b"v")
         successor.commit()
 
@@ -185,7 +173,7 @@ def test_stop_shortens_the_waits(broker: KafkaBroker) -> None:
         producer.init_transactions()
         producer.begin()
         producer.send("rows", b"k", b"v")
-        with _stopped(broker):
+        with broker.paused():
             stop.set()
             started = time.monotonic()
             with pytest.raises(KafkaUnavailableError):
@@ -205,7 +193,7 @@ def test_close_with_an_open_transaction(broker: KafkaBroker) -> None:
     """Closing does not wait for a broker that does not answer."""
     with _producer(_settings(broker), "closing") as producer:
         producer.send("rows", b"k", b"v")
-        with _stopped(broker):
+        with broker.paused():
             started = time.monotonic()
             producer.close()
             assert time.monotonic() - started < 25
@@ -287,14 +275,14 @@ def test_pause_of_the_producer_and_stop_of_its_servers(
         assert [record.json["after"]["id"] for record in rows] == list(range(_LARGE + 1))
         assert producer.running()
 
-        with _stopped(broker):
+        with broker.paused():
             own_database.execute(f"INSERT INTO t VALUES ({_LARGE + 1})")
             _ends_soon(producer)
             producer.start()
             _ends_soon(producer)
         producer.start()
         eventually(lambda: _at_least(_LARGE + 2, read_topic(broker.bootstrap, topic)), "the row that was not committed")
-        with _stopped(own_server):
+        with own_server.paused():
             _ends_soon(producer)
             producer.start()
             _ends_soon(producer)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import generate_latest
@@ -17,15 +13,6 @@ if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mysql import MySqlServer
     from tests.support.database import Database
-
-
-@contextmanager
-def _silent(server: MySqlServer | KafkaBroker) -> Iterator[None]:
-    os.killpg(os.getpgid(server.pid), signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.killpg(os.getpgid(server.pid), signal.SIGCONT)
 
 
 def test_lag_and_time_since_the_last_event_grow_in_an_outage(
@@ -41,12 +28,12 @@ def test_lag_and_time_since_the_last_event_grow_in_an_outage(
 
         capture.wait_snapshot()
         eventually(lambda: stream()["lag_ms"] == 0, "the end of the binlog")
-        with _silent(own_server):
+        with own_server.paused():
             eventually(lambda: stream()["lag_ms"] > 6_000, "lag while the source is silent", deadline_s=60)
             assert stream()["idle_ms"] > 6_000
         eventually(lambda: stream()["lag_ms"] == 0, "no lag after the source is back")
 
-        with _silent(kafka_broker):
+        with kafka_broker.paused():
             own_database.execute("INSERT INTO t VALUES (1)")
             eventually(lambda: (stream()["lag_ms"] or 0) > 2_000, "lag while Kafka is silent", deadline_s=60)
             text = generate_latest(registry(capture.status)).decode()

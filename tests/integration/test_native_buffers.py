@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
 
@@ -46,18 +45,6 @@ def _values(count: int, size: int, number: int = 0) -> list[tuple[bytes, bytes |
     return [(b"%d" % i, (b"%06d.%06d|" % (number, i) * (size // 14 + 1))[:size]) for i in range(count)]
 
 
-@contextmanager
-def _stopped(broker: KafkaBroker) -> Iterator[None]:
-    """The broker answers nothing meanwhile. Its threads do not stop at once."""
-    assert broker.pid is not None
-    os.kill(broker.pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, broker.pid, os.WSTOPPED | os.WNOWAIT)
-    try:
-        yield
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
-
-
 def _assert_committed(broker: KafkaBroker, topic: str, parts: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> None:
     """The topic has the records of all parts, in their order."""
     sent = [record for part in parts for record in part]
@@ -85,7 +72,7 @@ def test_values_are_kept_until_they_are_sent(kafka_broker: KafkaBroker, prefix: 
     ]
     with closing(sending_producer(sending_settings(kafka_broker), prefix)) as producer:
         producer.begin()
-        with _stopped(kafka_broker):
+        with kafka_broker.paused():
             for part in parts:
                 _send_and_forget(producer, prefix, list(part))
             buffers, size, messages = _in_flight()
@@ -113,7 +100,7 @@ def test_number_of_buffers_is_bounded(kafka_broker: KafkaBroker, prefix: str) ->
     parts = [_values(40, 1000, number) for number in range(_MOST_BUFFERS + 10)]
     with closing(sending_producer(sending_settings(kafka_broker), prefix)) as producer:
         producer.begin()
-        with _stopped(kafka_broker):
+        with kafka_broker.paused():
             for part in parts:
                 _send_and_forget(producer, prefix, list(part))
             buffers, _, messages = _in_flight()
@@ -193,7 +180,7 @@ def test_client_that_ends_gives_its_buffers_back(kafka_broker: KafkaBroker, pref
     records.extend(_values(300, 700))
     other.begin()
     producer.begin()
-    with _stopped(kafka_broker):
+    with kafka_broker.paused():
         _send_and_forget(other, prefix, _values(100, 700))
         producer.send_all(prefix, records)
         with pytest.raises(ValueError, match="do not grow"):

@@ -178,7 +178,7 @@ def test_readers_pause_while_the_binlog_reader_is_behind(
         assert now["splits_planned"] < 20
         resume.set()
         capture.wait_snapshot()
-        assert not capture.status.snapshot()["snapshot"]["waits_for_stream"]
+        eventually(lambda: not capture.status.snapshot()["snapshot"]["waits_for_stream"], "the snapshot goes on")
         capture.wait_position(mysql_server)
 
     assert _rows(kafka_broker, prefix, database, "t") == dict(database.execute("SELECT id, v FROM t"))

@@ -254,7 +254,7 @@ def _commit(producer: TransactionalProducer, prefix: str) -> None:
     producer.commit()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_latest_generation_is_found_while_the_topic_is_written(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:

@@ -49,13 +49,13 @@ def test_a_split_waits_until_a_select_sees_what_the_stream_has_read(kafka_broker
             if split.number == 0:
                 run(server, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
                 committing.start()
-                eventually(lambda: _stream_is_ahead(server, capture), "the stream has read what is not visible", 60)
+                eventually(lambda: _stream_is_ahead(server, capture), "the stream has read what is not visible")
                 ahead.set()
 
         changes = {"snapshot.max.threads": 1, "incremental.snapshot.chunk.size": CHUNK}
         settings = properties(server, kafka_broker, prefix, "d", changes)
         with CaptureThread(settings, SnapshotHooks(before_high=hold_first_split)) as capture:
-            assert ahead.wait(60)
+            assert ahead.wait(300)
             # Without the wait, the snapshot would end here.
             eventually(lambda: _waits(server) or _snapshot_done(capture), "the next split waits", 60)
             assert committing.is_alive(), "the transaction was committed without its replica"

@@ -10,7 +10,8 @@ from typing import Any
 from zlib import crc32
 
 import orjson
-from confluent_kafka import Producer
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from tailrace.schemas.alteration import Alteration, ColumnChange
 from tailrace.schemas.connect import ConnectField, ConnectSchema
@@ -26,6 +27,7 @@ from tailrace.schemas.names import (
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
+from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 
 EPOCH = 3
@@ -203,7 +205,7 @@ class Feed:
                 "log_level": 0,
             }
         )
-        self._producer.init_transactions(30)
+        self._producer.init_transactions(60)
 
     def table(self, schema: TableSchema, *, partitions: int = 1, run: str = RUN) -> Table:
         """Create a table's topic and publish its schema."""
@@ -226,6 +228,21 @@ class Feed:
         self._begin(messages)
         yield
         self._producer.commit_transaction(60)
+
+    def wait_visible(self, topic: str) -> None:
+        """Wait until a topic of one partition has the markers of its transactions: a commit returns before that."""
+        admin, position = self.broker.admin(), TopicPartition(topic, 0)
+
+        def end(level: IsolationLevel) -> int:
+            newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            found = admin.list_offsets({position: newest}, isolation_level=level)[position]
+            return int(found.result(60).offset)
+
+        supervised.wait_until(
+            lambda: end(IsolationLevel.READ_COMMITTED) == end(IsolationLevel.READ_UNCOMMITTED),
+            what=f"the markers in {topic}",
+            deadline_s=300,
+        )
 
     def _begin(self, messages: Iterable[Message]) -> None:
         producer = self._producer

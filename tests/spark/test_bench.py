@@ -11,7 +11,7 @@ import pytest
 
 _ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 
 def test_phases_up_to_the_consumer() -> None:

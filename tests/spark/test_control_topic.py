@@ -40,6 +40,7 @@ def test_a_topic_without_new_records_is_not_read(
     first, second = Table(table_schema(prefix, "a")), Table(table_schema(prefix, "b"))
 
     feed.write([first.published(prefix)])
+    feed.wait_visible(schemas_topic(prefix))
     assert len(topic.poll(spark)) == 1
     jobs = count_jobs(spark)
     assert topic.poll(spark) == []
@@ -47,6 +48,7 @@ def test_a_topic_without_new_records_is_not_read(
 
     with feed.transaction([second.published(prefix)]):
         assert len(topic.poll(spark)) == (1 if isolation == "read_uncommitted" else 0)
+    feed.wait_visible(schemas_topic(prefix))
     assert len(topic.poll(spark)) == (0 if isolation == "read_uncommitted" else 1)
     jobs = count_jobs(spark)
     assert topic.poll(spark) == []

@@ -103,6 +103,7 @@ def test_a_failure_before_the_commit(
         monkeypatch.setattr(delta_log, "RowLayout", fails)
     else:
         monkeypatch.setattr(delta_log, "write_rows", fails_after(delta_files.write_rows))
+    monkeypatch.setattr(driver_path, "FIRST_PAUSE_S", 3600.0)
     with capture_logs() as logs:
         consume(spark, given)
     assert [table_rows(spark, tmp_path, name) for name in NAMES] == [EXPECTED, EXPECTED]

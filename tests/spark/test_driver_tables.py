@@ -285,6 +285,7 @@ def test_a_failure_before_the_commit(
         monkeypatch.setattr(driver_decoder, "DriverDecoder", fails)
     else:
         monkeypatch.setattr(delta_driver_rewrite, "RowFunction", fails)
+    monkeypatch.setattr(driver_path, "FIRST_PAUSE_S", 3600.0)
     with capture_logs() as logs:
         consume(spark, written.given)
     written.check(spark)

@@ -171,8 +171,8 @@ def test_lost_records(
     lost = whole[2]
     admin = kafka_broker.admin()
     for done in admin.delete_records([TopicPartition(lost.topic, 0, 6)]).values():
-        done.result(30)
-    for pause_s in (60.0, 0.0):
+        done.result(120)
+    for pause_s in (3600.0, 0.0):
         monkeypatch.setattr(driver_path, "FIRST_PAUSE_S", pause_s)
         shared = SharedReads(options(kafka_broker))
         with capture_logs() as logs, shared.of(spark, whole):

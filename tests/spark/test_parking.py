@@ -29,7 +29,7 @@ def delete_topic(broker: KafkaBroker, name: str) -> None:
     """Delete a topic and wait until it is gone."""
     admin = broker.admin()
     admin.delete_topics([name])[name].result(60)
-    supervised.wait_until(lambda: name not in admin.list_topics(timeout=10).topics, what="the deletion", deadline_s=60)
+    supervised.wait_until(lambda: name not in admin.list_topics(timeout=60).topics, what="the deletion", deadline_s=300)
 
 
 @pytest.mark.timeout(1800)

@@ -135,7 +135,7 @@ def test_ranges_that_cannot_be_read_together(spark: SparkSession, kafka_broker: 
     for table in tables:
         feed.write(m for key in range(3) for m in table.change("c", None, {"id": key, "name": "x"}, pos=10 + key))
     topics = [table.schema.topic for table in tables]
-    client = {"kafka.bootstrap.servers": kafka_broker.bootstrap, "kafkaConsumer.pollTimeoutMs": "2000"}
+    client = {"kafka.bootstrap.servers": kafka_broker.bootstrap, "kafkaConsumer.pollTimeoutMs": "10000"}
     reads = SharedReads(range_options(client=client, query_id="q", extra={}))
     whole = [TopicRange(topic, {0: OffsetRange(0, 3)}) for topic in topics]
     beyond = TopicRange(topics[1], {0: OffsetRange(500, 510)})

@@ -10,6 +10,7 @@ import pytest
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Table, table_schema
 from tests.spark.running import run_query, settings
+from tests.support.capture import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,4 +64,5 @@ def test_tables_are_complete_loading_or_parked(
     assert "no table schema" in tables["bad"]["parked"]["reason"]
     assert {"table.decode", "table.write", "schemas", "spark.addBatch"} <= now["phases"].keys()
     topic = complete.schema.topic
-    assert {f"{prefix}: schemas", f"{topic}: decode", f"{topic}: write"} <= job_names(spark)
+    wanted = {f"{prefix}: schemas", f"{topic}: decode", f"{topic}: write"}
+    eventually(lambda: wanted <= job_names(spark), "the names of the jobs, which Spark lists a moment later")
