@@ -64,11 +64,15 @@ class TableState:
 
     def begins_in(self, topic_id: str) -> Mapping[int, int] | None:
         """Return where the table begins in a topic, '' if its id is not known: in another one at 0."""
-        return self.begins if "" in {topic_id, self.topic_id} or topic_id == self.topic_id else {}
+        return self.begins if self._is_of(topic_id) else {}
 
     def moved_keys_in(self, topic_id: str) -> MovedKeys:
         """Return what is known of the partitions of a topic: nothing if it is another one."""
-        return self.moved_keys if "" in {topic_id, self.topic_id} or topic_id == self.topic_id else MovedKeys()
+        return self.moved_keys if self._is_of(topic_id) else MovedKeys()
+
+    def _is_of(self, topic_id: str) -> bool:
+        """Return whether the state is not known to be that of another topic."""
+        return "" in {topic_id, self.topic_id} or topic_id == self.topic_id
 
     def counts_before(self, found: TopicRange | None) -> bool:
         """Return whether none of the records of a range is counted."""
