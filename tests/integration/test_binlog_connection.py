@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from dataclasses import replace
@@ -80,11 +78,9 @@ def test_stopped_server_is_silent() -> None:
         stream = open_stream(server, executed(server), silence_timeout_s=5.0)
         try:
             stream.poll(1.0)
-            os.kill(server.pid, signal.SIGSTOP)
-            with pytest.raises(SourceUnavailableError, match="silent"):
+            with server.paused(), pytest.raises(SourceUnavailableError, match="silent"):
                 poll_until_it_fails(stream)
         finally:
-            os.kill(server.pid, signal.SIGCONT)
             stream.close()
 
 

@@ -105,7 +105,8 @@ def test_number_of_buffers_is_bounded(kafka_broker: KafkaBroker, prefix: str) ->
                 _send_and_forget(producer, prefix, list(part))
             buffers, _, messages = _in_flight()
             assert buffers == _MOST_BUFFERS
-            assert messages <= _MOST_BUFFERS * 40
+            # One of them can be another producer's, which has dropped it and is not collected yet.
+            assert messages in {(_MOST_BUFFERS - 1) * 40, _MOST_BUFFERS * 40}
         producer.commit()
         assert _in_flight() == _NOTHING
 

@@ -10,8 +10,7 @@ from typing import Any
 from zlib import crc32
 
 import orjson
-from confluent_kafka import IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import Producer
 
 from tailrace.schemas.alteration import Alteration, ColumnChange
 from tailrace.schemas.connect import ConnectField, ConnectSchema
@@ -27,7 +26,6 @@ from tailrace.schemas.names import (
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
-from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 
 EPOCH = 3
@@ -228,21 +226,6 @@ class Feed:
         self._begin(messages)
         yield
         self._producer.commit_transaction(60)
-
-    def wait_visible(self, topic: str) -> None:
-        """Wait until a topic of one partition has the markers of its transactions: a commit returns before that."""
-        admin, position = self.broker.admin(), TopicPartition(topic, 0)
-
-        def end(level: IsolationLevel) -> int:
-            newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            found = admin.list_offsets({position: newest}, isolation_level=level)[position]
-            return int(found.result(60).offset)
-
-        supervised.wait_until(
-            lambda: end(IsolationLevel.READ_COMMITTED) == end(IsolationLevel.READ_UNCOMMITTED),
-            what=f"the markers in {topic}",
-            deadline_s=300,
-        )
 
     def _begin(self, messages: Iterable[Message]) -> None:
         producer = self._producer
