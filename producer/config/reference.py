@@ -12,12 +12,11 @@ _SUPPORTED: Final = f"""# Configuration of the producer
 
 {GENERATED.format(command="python -m tailrace.producer.config --docs docs")}
 
-Tailrace reads the configuration of a Debezium MySQL connector 3.6. The properties have the same names and, unless the
-tables below say otherwise, the same defaults. Properties that start with `tailrace.` exist only here.
-Properties that Tailrace ignores or rejects are on [a page of their own](configuration-ignored.md).
+The properties of the producer: those of the Debezium MySQL connector 3.6, with its defaults unless noted, and those
+that begin with `tailrace.`. Other properties of Debezium are [ignored or rejected](configuration-ignored.md).
 
-A configuration is a JSON file or a `.properties` file in UTF-8. JSON can be flat, nested (names are joined by dots), or
-have the form that is posted to Kafka Connect: `{{"name": …, "config": {{…}}}}`.
+A configuration is a `.properties` file in UTF-8, or JSON: flat, nested, or as it is posted to Kafka Connect
+(`{{"name": …, "config": {{…}}}}`).
 
 ```
 tailrace produce --config shop.json --set snapshot.max.threads=4
@@ -25,44 +24,42 @@ tailrace config --config shop.json     # prints the effective configuration, sec
 tailrace check --config shop.json      # checks configuration and database, writes nothing
 ```
 
-An unknown property is an error; the message suggests a similar name. All errors are reported together.
-
-**Precedence.** Options of the command line (`--set`) override environment variables, which override the file.
-
-**Environment variables.** The variable of a property is its name in upper case, with `_` for all other characters
-and between the words of a name in camel case: `database.hostname` is `DATABASE_HOSTNAME`, `signal.kafka.groupId` is
-`SIGNAL_KAFKA_GROUP_ID`. If a variable ends in `_FILE`, it is the path of a file that contains the
-value as it is: `DATABASE_PASSWORD_FILE=/run/secrets/password`. `PRODUCER_OVERRIDE_SASL_PASSWORD` is
-`producer.override.sasl.password`. `name`, `transforms`, `predicates`, `converters` and `config.providers` cannot be set
-by environment variables.
-
-**Placeholders.** Values may contain `${{file:/path/secrets.properties:key}}`, `${{dir:/path:file}}` and
-`${{env:NAME}}`.
-
-**Wildcards.** `*` in a name stands for any text.
+- All errors are reported together, with what is expected; for an unknown property with a similar name.
+- `--set` overrides environment variables, which override the file.
+- The **environment variable** of a property is its name in upper case, with `_` for all other characters and between
+  the words of a name in camel case: `signal.kafka.groupId` is `SIGNAL_KAFKA_GROUP_ID`. With `_FILE` at its end it is
+  the path of a file that contains the value as it is: `DATABASE_PASSWORD_FILE=/run/secrets/password`. `name`,
+  `transforms`, `predicates`, `converters` and `config.providers` have none.
+- Values may contain the **placeholders** `${{file:/path/secrets.properties:key}}`, `${{dir:/path:file}}` and
+  `${{env:NAME}}`.
+- `*` in a name stands for any text. Times whose name ends with `ms` are milliseconds.
+- Lists of databases, tables and columns (`db.table.column`) are regular expressions, separated by commas; each must
+  match the whole name. Masks and truncations do not change record keys.
 """
 
 _UNSUPPORTED: Final = f"""# Ignored and rejected properties
 
 {GENERATED.format(command="python -m tailrace.producer.config --docs docs")}
 
-These properties of the Debezium MySQL connector and of Kafka Connect have no effect in Tailrace:
-
-- *ignored*: the producer logs a warning with the reason;
-- *rejected*: the property would change the records, so that the producer does not start.
-
-Values after *except* ask for what Tailrace does anyway. They cause neither a warning nor an error.
-[Supported properties](configuration.md) are on a page of their own.
+Which properties of the Debezium MySQL connector and of Kafka Connect the [producer](configuration.md) does not support.
+Values after *except* ask for what happens anyway and are accepted.
 """
+
+_EFFECTS: Final = {
+    Support.REJECTED: "They would change the records. The producer does not start.",
+    Support.IGNORED: "The producer logs a warning with the reason.",
+}
 
 
 def pages() -> dict[str, str]:
     """Return the reference pages by file name."""
-    supported, unsupported = [_SUPPORTED], [_UNSUPPORTED]
+    supported = [_SUPPORTED]
     for group in GROUPS:
         properties = DEFINITION.properties_of(group)
         if any(entry.support is Support.SUPPORTED for entry in properties):
             supported.append(f"\n## {group.title}\n\n{supported_table(properties)}")
-        if group.unsupported:
-            unsupported.append(f"\n## {group.title}\n\n{unsupported_table(properties)}")
+    unsupported = [_UNSUPPORTED]
+    for support, effect in _EFFECTS.items():
+        table = unsupported_table(DEFINITION.table.properties, support)
+        unsupported.append(f"\n## {str(support).capitalize()}\n\n{effect}\n\n{table}")
     return {"configuration.md": "".join(supported), "configuration-ignored.md": "".join(unsupported)}

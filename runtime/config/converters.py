@@ -73,7 +73,7 @@ def registry_url() -> SecretStr | None:
     return supported(
         "{side}.converter.schema.registry.url",
         secret(_URLS),
-        doc="URL of the schema registry, for Avro. Several URLs of one registry are separated by commas.",
+        doc="URL of the schema registry, for Avro; several URLs of one registry are separated by commas.",
     )
 
 
@@ -83,7 +83,7 @@ def credentials_source() -> CredentialsSource:
         "{side}.converter.basic.auth.credentials.source",
         one_of(CredentialsSource),
         default="url",
-        doc="Source of the user and password for the registry: its URL (url), or the next property (user_info).",
+        doc="Where user and password for the registry are: in its URL (url) or in the next property (user_info).",
     )
 
 
@@ -92,7 +92,7 @@ def registry_user_info() -> SecretStr | None:
     return supported(
         "{side}.converter.basic.auth.user.info",
         SECRET_TEXT,
-        doc="User and password for the registry, as `user:password`.",
+        doc="User and password, as `user:password`.",
         aliases=("{side}.converter.schema.registry.basic.auth.user.info",),
     )
 
@@ -102,8 +102,8 @@ def registry_ca_file() -> str | None:
     return supported(
         "{side}.converter.schema.registry.ssl.truststore.location",
         _CA_FILE,
-        default_note="the authorities of the system",
-        doc="PEM file with the certificates of the authorities that are trusted for the registry.",
+        default_note="those of the system",
+        doc="PEM file of the authorities that are trusted for the registry.",
     )
 
 
@@ -112,7 +112,7 @@ def registry_client_certificate() -> str | None:
     return supported(
         "{side}.converter.schema.registry.ssl.keystore.location",
         _CLIENT_CERTIFICATE,
-        doc="PEM file with the client's certificate and private key for the registry.",
+        doc="PEM file with the client's certificate and private key.",
     )
 
 

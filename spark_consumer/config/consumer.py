@@ -43,7 +43,7 @@ class ConsumerConfig(RootConfig):
         "bootstrap.servers",
         TEXT,
         required=True,
-        doc="Kafka brokers as host:port,host:port.",
+        doc="Kafka brokers, as host:port,host:port.",
         aliases=("kafka.bootstrap.servers",),
     )
     topic_prefix: str = supported("topic.prefix", TOPIC_PART, required=True, doc="The producer's `topic.prefix`.")
@@ -51,7 +51,7 @@ class ConsumerConfig(RootConfig):
         "checkpointLocation",
         DIRECTORY,
         required=True,
-        doc="Directory for offsets and for records that wait for the end of their chunk. Each query needs its own.",
+        doc="Directory for offsets and for records that wait for the end of their split; each query needs its own.",
     )
     query_name: str | None = supported(
         "queryName", TEXT, default_note="`tailrace-<topic.prefix>`", doc="Name of the streaming query."
@@ -60,130 +60,122 @@ class ConsumerConfig(RootConfig):
         "maxOffsetsPerTrigger",
         integer(1),
         default="2000000",
-        doc="Maximum number of offsets in a micro-batch; transaction markers count too. Larger batches have a higher "
-        "throughput and need more memory.",
+        doc="Most offsets in a micro-batch, transaction markers among them; more give a higher throughput and "
+        "need more memory.",
     )
     max_bytes: int = supported(
         "tailrace.table.max.bytes",
         integer(1),
         default="2147483648",
-        doc="About how many bytes of records of a table are processed at once. A table with more in a micro-batch "
-        "processes them in parts. The size of its records is estimated from a sample.",
+        doc="About how many bytes of a table are processed at once; a table with more in a micro-batch is "
+        "processed in parts.",
     )
     min_partitions: int | None = supported(
         "minPartitions",
         integer(1),
-        doc="Minimum number of Spark partitions in which the records of a table in a batch are read.",
+        doc="Least number of Spark partitions in which a table's records of a batch are read.",
     )
     records_per_partition: int | None = supported(
         "maxRecordsPerPartition",
         integer(1),
         default_note="75000",
-        doc="Maximum number of records that one Spark task reads.",
+        doc="Most records that one Spark task reads.",
     )
     min_offsets: int | None = supported(
         "minOffsetsPerTrigger", integer(1), doc="Number of offsets for which a micro-batch waits."
     )
-    max_delay: str | None = supported(
-        "maxTriggerDelay", TEXT, doc="Longest time that a micro-batch waits for minOffsetsPerTrigger, such as `15m`."
-    )
+    max_delay: str | None = supported("maxTriggerDelay", TEXT, doc="Longest wait for them, such as `15m`.")
     starting_offsets: str = supported(
         "startingOffsets",
         TEXT,
         default="earliest",
-        doc="Where a query without a checkpoint starts: earliest, latest or Spark's JSON. Topics and partitions that "
-        "appear later are always read from their beginning.",
+        doc="Where a query without a checkpoint starts: earliest, latest or Spark's JSON. Topics and partitions "
+        "that appear later are read from their beginning.",
     )
     fail_on_loss: bool = supported(
         "failOnDataLoss",
         BOOLEAN,
         default="true",
-        doc="Whether a table is stopped if Kafka has lost records of it that were not read. With false they are "
-        "skipped.",
+        doc="Whether a table stops if Kafka lost records of it that were not read; with false they are skipped.",
     )
     poll_timeout: int | None = supported(
-        "kafkaConsumer.pollTimeoutMs", integer(1), doc="Longest wait of a task for records, in milliseconds."
+        "kafkaConsumer.pollTimeoutMs", integer(1), doc="Longest wait of a task for records."
     )
     fetch_retries: int | None = supported(
-        "fetchOffset.numRetries", integer(0), doc="Number of attempts to read offsets from Kafka."
+        "fetchOffset.numRetries", integer(0), doc="Attempts to read offsets from Kafka."
     )
     fetch_interval: int | None = supported(
-        "fetchOffset.retryIntervalMs", integer(0), doc="Time between these attempts, in milliseconds."
+        "fetchOffset.retryIntervalMs", integer(0), doc="Time between these attempts."
     )
     included_tables: str | None = supported(
         "table.include.list",
         TEXT,
-        doc="Tables to read, as regular expressions of `db.table` separated by commas. So several queries can share "
-        "the tables of a prefix. Without it: all tables.",
+        doc="Tables to read, so that several queries can share a prefix; empty: all.",
     )
-    excluded_tables: str | None = supported(
-        "table.exclude.list", TEXT, doc="Tables not to read, as regular expressions of `db.table`."
-    )
+    excluded_tables: str | None = supported("table.exclude.list", TEXT, doc="Tables not to read.")
     group_prefix: str | None = supported(
-        "groupIdPrefix", TEXT, doc="Prefix of the consumer group that Spark uses, for access control."
+        "groupIdPrefix", TEXT, doc="Prefix of Spark's consumer group, for access control."
     )
     processing_time: str | None = supported(
         "trigger.processingTime",
         TEXT,
-        default_note="`10 seconds` for the sinks delta and iceberg, `1 minute` for parquet, otherwise `1 second`; of "
-        "several sinks the longest",
-        doc="Minimum time between the starts of two micro-batches. Each one is a commit of each table that changed.",
+        default_note="`10 seconds` (delta, iceberg), `1 minute` (parquet), else `1 second`; of several the longest",
+        doc="Least time between the starts of two micro-batches, each of which is a commit of each changed table.",
     )
     available_now: bool = supported(
         "trigger.availableNow",
         BOOLEAN,
         default="false",
-        doc="Whether the query ends when it has read everything that was available at its start.",
+        doc="Whether the query ends when it has read what was available at its start.",
     )
     converters: ConvertersConfig = section(ConvertersConfig)
     table_schemas: Mapping[str, str] = prefixed(
         "table.schema.*",
         TEXT,
-        doc="Columns of a table whose records are plain JSON of a connector, as Spark's DDL or as a StructType in "
-        "JSON, e.g. `table.schema.shop.orders`. The comment of a TIMESTAMP_NTZ column names how it is written, e.g. "
-        "`io.debezium.time.MicroTimestamp`.",
+        doc="Columns of a table whose records are [JSON without "
+        "schemas](debezium-topics.md#json-without-schemas), e.g. `table.schema.shop.orders`.",
     )
     transforms: TransformsConfig = section(TransformsConfig)
     tolerance: Tolerance = supported(
         "errors.tolerance",
         one_of(Tolerance),
         default="none",
-        doc="What a record does that cannot be decoded, or for which an expression of a transform fails. none: it "
-        "stops its table. all: it is written to errors.deadletterqueue.topic.name and skipped.",
+        doc="What a record does that cannot be decoded or transformed: it stops its table (none), or is written "
+        "to the next topic and skipped (all).",
     )
     dead_letter_topic: str | None = supported(
         "errors.deadletterqueue.topic.name",
         TEXT,
-        doc="Topic for records that are skipped. Headers name topic, partition, offset and reason, as in Kafka "
-        "Connect: `__connect.errors.topic` and so on.",
+        doc="Topic for skipped records; headers name topic, partition, offset and reason, as in Kafka Connect "
+        "(`__connect.errors.topic` and so on).",
     )
     retry_ms: int = supported(
         "tailrace.parked.table.retry.ms",
         integer(0),
         default="600000",
-        doc="Time after which a table that could not go on is tried again, in milliseconds. 0: at the next start only.",
+        doc="Time after which a parked table is tried again; 0: at the next start only.",
     )
     table_threads: int | None = supported(
         "tailrace.table.threads",
         integer(1),
-        default_note="the number of cores of the Spark application, at least 2 and at most 32",
-        doc="Number of tables that are processed at the same time.",
+        default_note="the cores of the Spark application, 2 to 32",
+        doc="Tables that are processed at the same time.",
     )
     incomplete_topics: IncompleteTopics = supported(
         "tailrace.incomplete.topic.handling.mode",
         one_of(IncompleteTopics),
         default="fail",
-        doc="What happens to a table if Kafka has removed records from the beginning of its topic, or records of its "
-        "snapshot, or if rows of its snapshot are not those that the producer wrote. fail: the table stops. warn: a "
-        "message in the log, and the table goes on.",
+        doc="If Kafka removed records from the beginning of a topic or from a snapshot, or rows of a snapshot "
+        "are not those that the producer wrote: the table stops (fail), or goes on with a message in the log "
+        "(warn).",
     )
     sink: str | None = supported("sink", TEXT, doc="Name of the sink; or set `sinks`.")
     sink_options: Section = section(Section)
     sinks: tuple[str, ...] | None = supported(
         "sinks",
         NAMES,
-        default_note="one sink, that of `sink`",
-        doc="Names for several sinks of this query, separated by commas. Each table goes to one of them.",
+        default_note="that of `sink`",
+        doc="Names for several sinks of this query, separated by commas.",
     )
     named_sinks: Section = section(Section)
     client: Mapping[str, SecretStr] = prefixed(
@@ -197,16 +189,18 @@ class ConsumerConfig(RootConfig):
         "monitor.port",
         integer(0, 65535),
         default="0",
-        doc="Port of the HTTP endpoints /status, /metrics, /livez and /readyz. 0 disables them.",
+        doc="Port of /status, /metrics, /livez and /readyz; 0: none.",
     )
     monitor_host: str = supported("monitor.host", TEXT, default="127.0.0.1", doc="Address on which that port listens.")
     log_format: LogFormat = supported(
         "log.format",
         one_of(LogFormat),
         default="auto",
-        doc="Format of the log on stderr. auto: text on a terminal, otherwise JSON.",
+        doc="Log on stderr as json or text; auto: text on a terminal, otherwise JSON.",
     )
-    log_level: LogLevel = supported("log.level", one_of(LogLevel), default="info", doc="Minimum level of log messages.")
+    log_level: LogLevel = supported(
+        "log.level", one_of(LogLevel), default="info", doc="Least level that is logged: debug, info, warning or error."
+    )
 
     @property
     def chosen_sinks(self) -> tuple[ChosenSink, ...]:

@@ -31,16 +31,15 @@ class ConverterConfig(Section):
     converter: ConverterName | None = supported(
         "{side}.converter",
         CONVERTER,
-        default_note="JSON, as Tailrace writes it by default",
-        doc="Java class of the converter that wrote the {side}s: JSON with or without schemas, or Avro in the wire "
-        "format of Confluent's schema registry. Needed for topics that a Debezium connector wrote or began.",
+        default_note="JSON of Tailrace",
+        doc="Class of the converter that wrote the records, for JSON with schemas, Avro, and [topics of a "
+        "Debezium connector](debezium-topics.md): `org.apache.kafka.connect.json.JsonConverter` or "
+        "`io.confluent.connect.avro.AvroConverter`.",
     )
     schemas: bool | None = supported(
         "{side}.converter.schemas.enable",
         BOOLEAN,
-        default_note="each record shows it",
-        doc='Whether {side}s in JSON contain their schema, as `{"schema":…,"payload":…}`. Both forms are recognized in '
-        "each record, so this has no effect.",
+        doc="No effect: each record shows whether it has a schema.",
     )
     registry: SecretStr | None = registry_url()
     credentials: CredentialsSource = credentials_source()

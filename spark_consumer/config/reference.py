@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tailrace.runtime.config.property import Property
+from tailrace.runtime.config.property import Property, Support
 from tailrace.runtime.config.reference import GENERATED, supported_table, unsupported_table
 from tailrace.spark_consumer.config.definition import COMMON, definition, options_of, options_of_named
 from tailrace.spark_consumer.sink.plugin import installed_sinks
@@ -14,10 +14,9 @@ _HEAD: Final = f"""# Configuration of the consumer
 
 {GENERATED.format(command="python -m tailrace.spark_consumer.config --docs docs")}
 
-Files, environment variables, `_FILE` variables and placeholders work as in
-[the configuration of the producer](configuration.md). The names are those of Spark's Kafka source, of streaming
-queries and of Kafka's Java client. The variable of `maxOffsetsPerTrigger` is `MAX_OFFSETS_PER_TRIGGER`.
-A sink has the properties of each section that names it.
+The properties of the consumer, named as by Spark's Kafka source, streaming queries and Kafka's Java client. A sink has
+the properties of each section that names it. Files, environment variables (`MAX_OFFSETS_PER_TRIGGER`), placeholders and
+lists work as for the [producer](configuration.md).
 
 ```
 tailrace consume --config consumer.json --set trigger.availableNow=true
@@ -25,8 +24,8 @@ tailrace consume --config consumer.json --show     # prints the effective config
 ```
 """
 
-_SEVERAL: Final = """`sinks` has their names. Each property of a sink, such as `sink.path`, is written with `sinks.`,
-the name and a dot before it; its variable is then `SINKS_NAME_SINK_PATH`. See [Several sinks](sinks.md#several-sinks).
+_SEVERAL: Final = """With [`sinks`](sinks.md#several-sinks), `sinks.NAME.` precedes each property of a sink, such as
+`sinks.NAME.sink.path` (`SINKS_NAME_SINK_PATH`).
 """
 
 
@@ -36,7 +35,8 @@ def pages() -> dict[str, str]:
     parts = [_HEAD, f"\n## All sinks\n\n{supported_table(common)}"]
     parts.append(f"\n## Several sinks\n\n{_SEVERAL}\n{supported_table(options_of_named('NAME'))}")
     parts += _sinks()
-    parts.append(f"\n## Ignored and rejected properties\n\n{unsupported_table(common)}")
+    for support in (Support.REJECTED, Support.IGNORED):
+        parts.append(f"\n## {str(support).capitalize()}\n\n{unsupported_table(common, support)}")
     return {"consumer-configuration.md": "".join(parts)}
 
 

@@ -65,13 +65,12 @@ class NamedSinkConfig(Section):
     included: tuple[str, ...] | None = supported(
         "sinks.{name}.table.include.list",
         EXPRESSIONS,
-        doc="Tables that this sink writes, as regular expressions of `db.table` separated by commas. Without it: all "
-        "tables that are read.",
+        doc="Tables that this sink writes; empty: all that are read.",
     )
     excluded: tuple[str, ...] | None = supported(
         "sinks.{name}.table.exclude.list",
         EXPRESSIONS,
-        doc="Tables that this sink does not write, as regular expressions of `db.table`.",
+        doc="Tables that this sink does not write.",
     )
     options: Section = section(Section)
 

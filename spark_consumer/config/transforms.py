@@ -17,27 +17,24 @@ class TransformsConfig(Section):
     transforms: str | None = supported(
         "transforms",
         TEXT,
-        doc="Names of transforms, separated by commas. A table gets the first one that matches it.",
+        doc="Names of [transforms](transforms.md), separated by commas; a table gets the first one that matches it.",
         in_environment=False,
     )
     transform_settings: Mapping[str, str] = prefixed(
         "transforms.*",
         ANY_TEXT,
-        doc="Settings of a transform: `transforms.<name>.source-table` (regular expressions of `db.table`, separated "
-        "by commas), `.projection` (columns in Spark SQL, `*`: all others), `.filter` (a condition in Spark SQL) and "
-        "`.primary-keys` (key columns of the target; default: those of the source).",
+        doc="`transforms.<name>.source-table`, `.projection`, `.filter` and `.primary-keys`.",
     )
     routes: str | None = supported(
         "routes",
         TEXT,
-        doc="Names of routes, separated by commas. A table gets the first one that matches it.",
+        doc="Names of [routes](transforms.md#routes), separated by commas; a table gets the first one that matches it.",
         in_environment=False,
     )
     route_settings: Mapping[str, str] = prefixed(
         "routes.*",
         ANY_TEXT,
-        doc="Settings of a route: `routes.<name>.source-table` (regular expressions of `db.table`) and `.sink-table` "
-        "(`db.table` that the sink sees instead; `$1` is the first group of the expression).",
+        doc="`routes.<name>.source-table` and `.sink-table`.",
     )
 
     @property

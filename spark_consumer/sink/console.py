@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 class ConsoleOptions(Section):
     """Settings of the console sink."""
 
-    rows: int = supported(
-        "sink.numRows", integer(1), default="20", doc="Rows that the console sink prints per table and batch."
-    )
+    rows: int = supported("sink.numRows", integer(1), default="20", doc="Rows that are printed per table and batch.")
 
 
 class ConsoleSink:

@@ -108,28 +108,26 @@ class DeltaOptions(TableOptions):
         "sink.path",
         DIRECTORY,
         default_note="required without sink.table",
-        doc="Directory of the tables; a table is at <path>/<database>/<table>, with special characters as %XX.",
+        doc="Directory of the tables, which are at <path>/<database>/<table>.",
     )
     table: str | None = supported(
         "sink.table",
         TABLE_NAME,
-        doc="Name of the tables in a catalog, instead of sink.path, such as main.shop.{table} or "
-        "main.{database}.{table}; other characters than letters, digits and _ in a name are written as _xXX. A missing "
-        "schema is created.",
+        doc="Names of the tables in a catalog, instead of sink.path, such as main.shop.{table} or "
+        "main.{database}.{table}.",
     )
     purge_percent: int = supported(
         "sink.purge.percent",
         integer(0),
         default="20",
-        doc="Rows that deletion vectors mark as deleted, as a percentage of the rows of the table, from which OPTIMIZE "
-        "is followed by REORG TABLE … APPLY (PURGE): it rewrites the files that have deletion vectors. 0: never.",
+        doc="Percentage of rows that deletion vectors mark as deleted, from which OPTIMIZE is followed by REORG "
+        "TABLE … APPLY (PURGE); 0: never.",
     )
     vacuum: bool = supported(
         "sink.vacuum",
         BOOLEAN,
         default="true",
-        doc="Whether the query runs VACUUM when a table is due for OPTIMIZE, at most once a day in a run. It removes "
-        "files that no version younger than the table property delta.deletedFileRetentionDuration (7 days) needs.",
+        doc="Whether VACUUM runs when a table is due for OPTIMIZE, at most once a day in a run.",
     )
 
 

@@ -82,8 +82,7 @@ class HudiOptions(TableOptions):
         "sink.shape",
         one_of(HudiShape),
         default="scd1",
-        doc="Shape of the tables. scd1: a row per key, equal to that of the source. soft-delete: as scd1, but a row "
-        "that the source deletes stays with its last values, and its column __deleted becomes true.",
+        doc="[Shape](shapes.md) of the tables: scd1 or soft-delete.",
     )
     shape_overrides: tuple[tuple[str, Shape], ...] = supported(
         "sink.shape.overrides", overrides(get_args(HudiShape)), default="", doc=OVERRIDES_DOC
@@ -92,7 +91,7 @@ class HudiOptions(TableOptions):
         "sink.path",
         DIRECTORY,
         required=True,
-        doc="Directory of the tables; a table is at <path>/<database>/<table>, with special characters as %XX.",
+        doc="Directory of the tables, which are at <path>/<database>/<table>.",
     )
     table_properties: Mapping[str, str] = prefixed(
         "sink.properties.*",
@@ -103,8 +102,8 @@ class HudiOptions(TableOptions):
         "sink.optimize.batches",
         integer(0),
         default="100",
-        doc="After how many batches with changes of a table the query joins small files and sorts them (clustering); "
-        "a start begins to count at a random number. 0: never.",
+        doc="Batches with changes of a table after which its small files are joined and sorted (clustering), counted "
+        "from a random number at a start; 0: never.",
     )
 
 

@@ -124,20 +124,19 @@ class IcebergOptions(TableOptions):
         "sink.table",
         TABLE_NAME,
         required=True,
-        doc="Name of the tables, as catalog.schema.{table} or catalog.{database}.{table}; other characters than "
-        "letters, digits and _ in a name are written as _xXX. A missing schema is created.",
+        doc="Names of the tables, as catalog.schema.{table} or catalog.{database}.{table}.",
     )
     rewrite_percent: int = supported(
         "sink.purge.percent",
         integer(0),
         default="20",
-        doc="Deleted rows of a file, as a percentage of its rows, from which a compaction rewrites it. 0: never.",
+        doc="Percentage of deleted rows of a file from which a compaction rewrites it; 0: never.",
     )
     expire_snapshots: bool = supported(
         "sink.expire.snapshots",
         BOOLEAN,
         default="true",
-        doc="Whether a compaction also removes snapshots that are older than the table property "
+        doc="Whether a compaction also removes snapshots older than the table property "
         "history.expire.max-snapshot-age-ms (5 days).",
     )
 

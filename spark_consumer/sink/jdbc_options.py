@@ -61,8 +61,7 @@ class JdbcOptions(SchemaChangeOptions, ShapeOptions):
         "sink.table",
         TEMPLATE,
         default="{database}.{table}",
-        doc="Name of the tables, with {database} and {table}; without a dot, tables of the schema of the connection. A "
-        "missing schema is created.",
+        doc="Names of the tables; without a dot, in the schema of the connection.",
     )
     batch_size: int = supported(
         "sink.batchsize", integer(1), default="1000", doc="Rows that an executor sends at a time."
@@ -71,7 +70,7 @@ class JdbcOptions(SchemaChangeOptions, ShapeOptions):
         "sink.numPartitions",
         integer(1),
         default="8",
-        doc="Connections of the executors for one table, at most.",
+        doc="Most connections of the executors for one table.",
     )
     properties: Mapping[str, SecretStr] = prefixed(
         "sink.properties.*", SECRET, doc="Connection properties of the JDBC driver, such as sslmode."

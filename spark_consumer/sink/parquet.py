@@ -92,21 +92,20 @@ class ParquetOptions(MetadataOptions):
         "sink.shape",
         ValueType("history", _read_shape),
         default="history",
-        doc="Shape of the tables. The files of a changelog are a history; other shapes change rows.",
+        doc="A changelog is a history.",
     )
 
     path: str = supported(
         "sink.path",
         DIRECTORY,
         required=True,
-        doc="Directory of the changelogs; that of a table is <path>/<database>/<table>, with special characters as "
-        "%XX.",
+        doc="Directory of the changelogs, which are at <path>/<database>/<table>.",
     )
     part: str = supported(
         "sink.partition.by",
         TEXT,
         default="to_date(_ts)",
-        doc="Spark SQL expression over the columns of the changelog; the files are partitioned by its value.",
+        doc="Spark SQL expression over the columns of the changelog by which the files are partitioned.",
     )
     writer: Mapping[str, str] = prefixed(
         "sink.parquet.*", ANY_TEXT, doc="Options of Spark's Parquet writer, such as compression."

@@ -203,10 +203,7 @@ def overrides(shapes: Collection[Shape]) -> ValueType[tuple[tuple[str, Shape], .
     )
 
 
-OVERRIDES_DOC: Final = (
-    "Shapes of some tables: regular expressions of `db.table`, each followed by a colon and the shape, separated by "
-    "semicolons. The query does not start if several of them match a table; one that appears later is parked."
-)
+OVERRIDES_DOC: Final = "[Shapes](shapes.md) of some tables, such as `shop\\.customers:soft-delete;crm\\..*:scd1`."
 
 FIELD_PROPERTIES: Final = frozenset({"add.fields", "add.fields.prefix"})
 PROPERTIES: Final = frozenset({"sink.shape", "sink.shape.overrides"}) | FIELD_PROPERTIES
@@ -220,14 +217,14 @@ class MetadataOptions(Section):
         "add.fields",
         FIELDS,
         default="",
-        doc="Metadata columns of the tables, as a list of fields of the envelope: op, ts_ms, table, source.ts_ms, "
-        "transaction.id and so on. `field:name` gives the column another name.",
+        doc="[Metadata columns](shapes.md#metadata-columns) of the tables: fields of the envelope, such as "
+        "`op,source.ts_ms,source.pos:position`.",
     )
     added_prefix: str = supported(
         "add.fields.prefix",
         ANY_TEXT,
         default="__",
-        doc="What the names of metadata columns begin with: op is __op, source.ts_ms is __source_ts_ms.",
+        doc="What the names of metadata columns begin with.",
     )
 
     @property
@@ -243,9 +240,7 @@ class ShapeOptions(MetadataOptions):
         "sink.shape",
         one_of(Shape),
         default="scd1",
-        doc="Shape of the tables. scd1: a row per key, equal to that of the source. soft-delete: as scd1, but a row "
-        "that the source deletes stays with its last values, and its column __deleted becomes true. history: the "
-        "changelog; rows are only added. scd2: a row for each version of a key, with the time for which it was valid.",
+        doc="[Shape](shapes.md) of the tables: scd1, soft-delete, history or scd2.",
     )
     shape_overrides: tuple[tuple[str, Shape], ...] = supported(
         "sink.shape.overrides",
@@ -276,16 +271,15 @@ class SchemaChangeOptions(Section):
         "schema.change.behavior",
         one_of(Behavior),
         default="lenient",
-        doc="What a table does with ALTER TABLE: stop (exception); change as the source did, or stop (evolve); as "
-        "evolve, but convert values where the target cannot change a type (try_evolve); gain columns and wider types, "
-        "and keep all columns (lenient); keep its columns and write those that the source still has (ignore).",
+        doc="What a table does with [ALTER TABLE](consumer.md#schema-changes): exception, evolve, try_evolve, "
+        "lenient or ignore.",
     )
     included_changes: frozenset[str] = supported(
         "include.schema.changes",
         set_of(*CHANGE_NAMES),
         default="",
-        doc="Kinds of changes, or parts of their names, that schema.change.behavior applies to; others are ignored. "
-        "Empty: all.",
+        doc="Kinds of changes, or parts of their names, that schema.change.behavior applies to; others are "
+        "ignored. Empty: all.",
     )
     excluded_changes: frozenset[str] = supported(
         "exclude.schema.changes",
@@ -312,7 +306,7 @@ class TableOptions(SchemaChangeOptions, ShapeOptions):
         "sink.optimize.batches",
         integer(0),
         default="100",
-        doc="After how many commits of a table the query compacts its files, counted over all runs. 0: never.",
+        doc="Commits of a table, over all runs, after which its files are compacted; 0: never.",
     )
 
 

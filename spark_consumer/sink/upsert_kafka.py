@@ -92,8 +92,7 @@ class UpsertKafkaOptions(TopicOptions):
         "sink.ledger.topic",
         TEXT,
         default="ledger.{prefix}",
-        doc="Topic of the offsets that the sink has applied, with {prefix}. Each query with its own sink.topic needs "
-        "one of its own.",
+        doc="Topic of the applied offsets, with {prefix}; each query with its own sink.topic needs one of its own.",
     )
 
 

@@ -200,8 +200,8 @@ def test_all_problems_are_reported_with_name_value_and_what_is_allowed(tmp_path:
         "table.include.lst is not a known property; did you mean table.include.list?",
         "tombstones.on.delete: 'maybe' (file) is not true or false",
         (
-            "bootstrap.servers is missing: Kafka brokers as host:port,host:port. If it is not set, "
-            "`schema.history.internal.kafka.bootstrap.servers` is used. Expected: a text that is not empty"
+            "bootstrap.servers is missing: Kafka brokers, as host:port,host:port; by default those of "
+            "`schema.history.internal.kafka.bootstrap.servers`. Expected: a text that is not empty"
         ),
     )
 

@@ -85,7 +85,7 @@ def test_every_section_is_in_one_group() -> None:
 
 
 def test_words_of_a_property_are_those_of_its_field() -> None:
-    """The type checker cannot compare ``one_of(X)`` with the annotation X."""
+    """The type checker cannot compare ``one_of(X)`` with the annotation X. The description names each word."""
     for entry in PROPERTIES:
         section, _, attribute = entry.target.rpartition(".")
         if entry.support is not Support.SUPPORTED or section == "" or entry.is_wildcard:
@@ -93,6 +93,7 @@ def test_words_of_a_property_are_those_of_its_field() -> None:
         annotation = DEFINITION.sections[section].model.model_fields[attribute].annotation
         if get_origin(annotation) is Literal:
             assert entry.value_type.expects == "one of " + ", ".join(get_args(annotation)), entry.name
+            assert [word for word in get_args(annotation) if word not in entry.doc] == [], entry.name
 
 
 def test_names_are_unique_and_texts_are_complete() -> None:

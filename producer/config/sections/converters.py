@@ -56,13 +56,14 @@ class ConverterConfig(Section):
         "{side}.converter",
         CONVERTER,
         default_note="JSON",
-        doc="Java class of the converter for {side}s: JSON, or Avro in the wire format of Confluent's schema registry.",
+        doc="Class of the converter: `org.apache.kafka.connect.json.JsonConverter`, or "
+        "`io.confluent.connect.avro.AvroConverter` (Avro in Confluent's wire format).",
     )
     schemas: bool | None = supported(
         "{side}.converter.schemas.enable",
         BOOLEAN,
-        default_note="`true` if `{side}.converter` is the JSON converter, else `false`",
-        doc='Whether {side}s in JSON contain their schema, as `{"schema":…,"payload":…}`.',
+        default_note="`true` if the converter is set to JSON",
+        doc='Whether JSON contains its schema, as `{"schema":…,"payload":…}`.',
     )
     registry: SecretStr | None = registry_url()
     credentials: CredentialsSource = credentials_source()
@@ -71,7 +72,7 @@ class ConverterConfig(Section):
         "{side}.converter.auto.register.schemas",
         BOOLEAN,
         default="true",
-        doc="Whether new schemas are registered. If not, the producer stops at a schema that is not registered.",
+        doc="Whether new schemas are registered; otherwise one that is not registered cannot be written.",
     )
     ca_file: str | None = registry_ca_file()
     client_certificate: str | None = registry_client_certificate()
@@ -95,21 +96,21 @@ class ConvertersConfig(Section):
         "tailrace.null.with.default",
         one_of(NullHandling),
         default="correct",
-        doc="How NULL in a column with a default is written: as null (correct), or as the default, as in Kafka Connect "
+        doc="NULL in a column with a default as null (correct), or as the default, as in Kafka Connect "
         "(debezium-exact).",
     )
     schema_names: NameAdjustment = supported(
         "schema.name.adjustment.mode",
         one_of(NameAdjustment),
         default="none",
-        doc="How schema names are adjusted for Avro: characters that are not allowed become `_` (avro), or `_uXXXX`, "
-        "where `_` itself becomes `_u005f` (avro_unicode).",
+        doc="Schema names for Avro: unchanged (none), or other characters as `_` (avro) or `_uXXXX`, with "
+        "`_u005f` for `_` itself (avro_unicode).",
     )
     field_names: NameAdjustment = supported(
         "field.name.adjustment.mode",
         one_of(NameAdjustment),
         default="none",
-        doc="How field names are adjusted for Avro. A name that begins with a digit gets the prefix `_`.",
+        doc="The same for field names (none, avro, avro_unicode); a name that begins with a digit gets the prefix `_`.",
     )
 
     @property

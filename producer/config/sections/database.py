@@ -24,62 +24,61 @@ class DatabaseConfig(Section):
     hostname: str = supported(
         "database.hostname", TEXT, required=True, doc="Host name or IP address of the MySQL server."
     )
-    port: int = supported("database.port", integer(1, 65535), default="3306", doc="TCP port of the MySQL server.")
-    user: str = supported("database.user", TEXT, required=True, doc="User for the connection to the MySQL server.")
+    port: int = supported("database.port", integer(1, 65535), default="3306", doc="Port of the MySQL server.")
+    user: str = supported("database.user", TEXT, required=True, doc="MySQL user of the producer.")
     password: SecretStr = supported("database.password", SECRET, default="", doc="Password of that user.")
     server_id: int = supported(
         "database.server.id",
         integer(1, 2**32 - 1),
         required=True,
-        doc="Server ID with which the producer registers as a replica. It must be unique in the MySQL cluster.",
+        doc="Server ID of the producer as a replica, unique in the MySQL cluster.",
     )
     ssl_mode: SslMode = supported(
         "database.ssl.mode",
         one_of(SslMode),
         default="preferred",
-        doc="Encryption of the connection: none (disabled), if the server supports it (preferred), always (required), "
-        "with a verified certificate of the server (verify_ca), with its host name verified too (verify_identity).",
+        doc="TLS: never (disabled), if the server supports it (preferred), always (required), with a verified "
+        "certificate of the server (verify_ca), with its host name verified too (verify_identity).",
     )
-    ssl_ca: str | None = supported(
-        "database.ssl.ca", TEXT, doc="PEM file with the certificates of trusted certificate authorities."
-    )
-    ssl_cert: str | None = supported("database.ssl.cert", TEXT, doc="PEM file with the certificate of the client.")
-    ssl_key: str | None = supported("database.ssl.key", TEXT, doc="PEM file with the private key of the client.")
+    ssl_ca: str | None = supported("database.ssl.ca", TEXT, doc="PEM file of the trusted certificate authorities.")
+    ssl_cert: str | None = supported("database.ssl.cert", TEXT, doc="PEM file of the client's certificate.")
+    ssl_key: str | None = supported("database.ssl.key", TEXT, doc="PEM file of the client's private key.")
     insecure_authentication: bool = supported(
         "tailrace.database.insecure.authentication",
         BOOLEAN,
         default="false",
-        doc="Whether the server may ask for the password in clear, or encrypted with a key that it sends itself, "
-        "although its certificate is not verified.",
+        doc="Whether the password may be sent in clear, or under a key that the server sends, to a server whose "
+        "certificate is not verified.",
     )
     connect_timeout_ms: int = supported(
-        "connect.timeout.ms", integer(1), default="30000", doc="Maximum time to wait for a connection, in ms."
+        "connect.timeout.ms", integer(1), default="30000", doc="Longest wait for a connection."
     )
     query_timeout_ms: int = supported(
         "database.query.timeout.ms",
         integer(0),
         default="600000",
-        doc="Maximum time to wait for the response to a query, in ms. 0 disables the timeout.",
+        doc="Longest wait for the response to a query; 0: no limit.",
     )
     failover_wait_ms: int = supported(
         "tailrace.failover.wait.ms",
         integer(0),
         default="300000",
-        doc="Maximum time to wait at a start for transactions that were read before and that the server has not "
-        "executed, such as a replica that still applies its relay log, in ms. The producer then ends with an error.",
+        doc="Longest wait at a start for transactions that were read and that the server lacks, such as a "
+        "replica that still applies its relay log.",
     )
     xa_search_max_bytes: int = supported(
         "tailrace.xa.search.max.bytes",
         integer(0),
         default=str(10 << 30),
-        doc="How many bytes of binlog before an XA COMMIT are searched for its XA PREPARE, if that precedes the first "
-        "start of the producer. No change is written meanwhile. The producer then ends with an error.",
+        doc="Bytes of binlog before an XA COMMIT that are searched for an XA PREPARE from before the first "
+        "start; nothing else is written meanwhile.",
     )
     initial_statements: tuple[str, ...] = supported(
         "database.initial.statements",
         replace(STATEMENTS, secret=True),  # a statement may hold a password
         default="",
-        doc="SQL statements to run when a session is opened. They are not run in the session that reads the binlog.",
+        doc="SQL statements for each new session except that of the binlog, separated by `;`; `;;` is a "
+        "semicolon within one.",
     )
 
 

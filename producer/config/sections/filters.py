@@ -28,13 +28,13 @@ class FiltersConfig(Section):
     """Regular expressions as given, and the filters that are built from them."""
 
     database_include: str = supported(
-        "database.include.list", EXPRESSIONS, default="", doc="Databases to capture. Empty: all databases."
+        "database.include.list", EXPRESSIONS, default="", doc="Databases to capture; empty: all."
     )
     database_exclude: str = supported(
         "database.exclude.list", EXPRESSIONS, default="", doc="Databases that are not captured."
     )
     table_include: str = supported(
-        "table.include.list", EXPRESSIONS, default="", doc="Tables to capture, as `db.table`. Empty: all tables."
+        "table.include.list", EXPRESSIONS, default="", doc="Tables to capture, as `db.table`; empty: all."
     )
     table_exclude: str = supported(
         "table.exclude.list", EXPRESSIONS, default="", doc="Tables that are not captured, as `db.table`."
@@ -43,53 +43,51 @@ class FiltersConfig(Section):
         "table.ignore.builtin",
         BOOLEAN,
         default="true",
-        doc="Whether the system databases of the server are excluded.",
+        doc="Whether the system databases are excluded.",
     )
     tables_without_key: TablesWithoutKey = supported(
         "tailrace.tables.without.key",
         one_of(TablesWithoutKey),
         default="refuse",
-        doc="How to handle a table that has neither a primary key nor a unique key on columns that are NOT NULL: "
-        "stop with an error (refuse), or use all columns as the key (full-row).",
+        doc="What happens to a table with neither a primary key nor a unique key on NOT NULL columns: an error "
+        "(refuse), or all columns are its key (full-row).",
     )
     message_key_columns: str = supported(
         "message.key.columns",
         MESSAGE_KEYS,
         default="",
-        doc="Columns to use as the record key instead of the primary key, e.g. `shop.orders:customer,number`. "
-        "The name of the table is a regular expression.",
+        doc="Key columns in place of the primary key, as `db.table:column,column;db.other:column`; tables are "
+        "regular expressions.",
     )
     column_include: str = supported(
         "column.include.list",
         EXPRESSIONS,
         default="",
-        doc="Columns to capture, as `db.table.column`. Empty: all columns. It must include the key columns.",
+        doc="Columns to capture, as `db.table.column`, key columns among them; empty: all.",
     )
     column_exclude: str = supported(
         "column.exclude.list",
         EXPRESSIONS,
         default="",
-        doc="Columns that are not captured, as `db.table.column`. Key columns cannot be excluded.",
+        doc="Columns that are not captured; key columns cannot be excluded.",
     )
     transform_rules: tuple[tuple[SecretStr, str], ...] = patterns(
         _transform(
             "column.mask.with.*.chars",
-            "Columns, as `db.table.column`, whose values are replaced by that number of asterisks. NULL is replaced "
-            "too. Record keys are not changed.",
+            "Columns whose values, also NULL, become that number of asterisks.",
         ),
         _transform(
             "column.mask.hash.v2.*.with.salt.*",
-            "Columns, as `db.table.column`, whose values are replaced by a hash: algorithm and salt are parts of the "
-            "name. The hash covers the salt and the value in UTF-8. Record keys are not changed.",
+            "Columns whose values become a hash of the salt and the value in UTF-8; algorithm and salt are parts "
+            "of the name.",
         ),
         _transform(
             "column.mask.hash.*.with.salt.*",
-            "As `column.mask.hash.v2`, but the hash covers the value as Java serializes it (version 1 of Debezium).",
+            "As `column.mask.hash.v2`, of the value as Java serializes it (version 1 of Debezium).",
         ),
         _transform(
             "column.truncate.to.*.chars",
-            "Columns, as `db.table.column`, whose text or bytes are truncated to that length. "
-            "Record keys are not changed.",
+            "Columns whose text or bytes are cut to that length.",
         ),
     )
     """Names, which may contain a salt, and regular expressions."""
@@ -97,21 +95,19 @@ class FiltersConfig(Section):
         "column.propagate.source.type",
         EXPRESSIONS,
         default="",
-        doc="Columns, as `db.table.column`, whose schemas carry the type, length, scale and name of the column in the "
-        "database.",
+        doc="Columns whose schemas have the column's type, length, scale and name in the database.",
     )
     source_types_by_type: str = supported(
         "datatype.propagate.source.type",
         EXPRESSIONS,
         default="",
-        doc="As `column.propagate.source.type`, but selects columns by `db.table.TYPE`, e.g. `.*\\.VARCHAR` or "
-        "`shop\\..*\\.INT UNSIGNED`.",
+        doc="The same for columns chosen by `db.table.TYPE`, e.g. `.*\\.VARCHAR` or `shop\\..*\\.INT UNSIGNED`.",
     )
     skip_unchanged: bool = supported(
         "skip.messages.without.change",
         BOOLEAN,
         default="false",
-        doc="Whether an update is skipped if none of the captured columns has changed.",
+        doc="Whether an update that changes no captured column is skipped.",
     )
 
     @cached_property

@@ -38,23 +38,23 @@ class KafkaConfig(Section):
         TEXT,
         required=True,
         fallback="schema.history.internal.kafka.bootstrap.servers",
-        doc="Kafka brokers as host:port,host:port. If it is not set, "
-        "`schema.history.internal.kafka.bootstrap.servers` is used.",
+        doc="Kafka brokers, as host:port,host:port; by default those of "
+        "`schema.history.internal.kafka.bootstrap.servers`.",
         aliases=("kafka.bootstrap.servers", "producer.override.bootstrap.servers"),
     )
     transaction_timeout_ms: int = supported(
         "producer.override.transaction.timeout.ms",
         integer(1000),
         default="60000",
-        doc="Time after which Kafka aborts the transaction of a producer that does not respond, in ms.",
+        doc="Time after which Kafka aborts the transaction of a producer that does not respond.",
         aliases=("kafka.transaction.timeout.ms", "tailrace.transaction.timeout.ms"),
     )
     overrides: Mapping[str, SecretStr] = prefixed(
         "producer.override.*",
         SECRET,
-        doc="Options of the Kafka clients, e.g. `producer.override.security.protocol`. Names are those of librdkafka, "
-        "or of Java's clients where an option has the same meaning: `max.request.size`, `buffer.memory`, "
-        "`sasl.jaas.config` for PLAIN and SCRAM, stores in PEM. An option that cannot be used is an error.",
+        doc="Options of the Kafka clients, e.g. `producer.override.security.protocol`: librdkafka's names, or "
+        "those of Java's clients with the same meaning (`max.request.size`, `buffer.memory`, "
+        "`sasl.jaas.config` for PLAIN and SCRAM, stores in PEM). An option that cannot be used is an error.",
         aliases=("kafka.*",),
         environment_keys=("*",),
     )
@@ -68,7 +68,7 @@ class KafkaConfig(Section):
 class TopicsConfig(Section):
     """Names and settings of topics; see serialization/envelope/topic_names.py for complete names."""
 
-    prefix: str = supported("topic.prefix", TOPIC_PART, required=True, doc="Prefix of the names of all topics.")
+    prefix: str = supported("topic.prefix", TOPIC_PART, required=True, doc="Prefix of all topic names.")
     delimiter: str = supported(
         "topic.delimiter", TOPIC_PART, default=".", doc="Delimiter between the parts of a topic name."
     )
@@ -82,30 +82,28 @@ class TopicsConfig(Section):
         doc="First part of the name of the heartbeat topic.",
         aliases=("heartbeat.topics.prefix",),
     )
-    heartbeat_name: str | None = supported(
-        "topic.heartbeat.name", TOPIC_PART, doc="Complete name of the heartbeat topic."
-    )
+    heartbeat_name: str | None = supported("topic.heartbeat.name", TOPIC_PART, doc="Whole name of the heartbeat topic.")
     naming: TopicNaming = supported(
         "topic.naming.strategy",
         one_of(TopicNaming, renamed=_NAMING_CLASSES, rejected=tuple(_OTHER_NAMING)),
         default="default",
-        doc="How the topics `<prefix>.<database>.<table>` are named: with `_` for each character that a topic name "
-        "cannot have (`io.debezium.schema.DefaultTopicNamingStrategy`), or with its code, also for `_` itself, so that "
-        "names stay different (`io.debezium.schema.DefaultUnicodeTopicNamingStrategy`): `shop.db.注文` is "
-        "`shop.db._u6ce8_u6587`. Tables get new topics if it is changed: use a new prefix.",
+        doc="Characters that a topic name cannot have become `_` (default, Debezium's "
+        "`DefaultTopicNamingStrategy`) or their codes, also `_` itself (unicode, "
+        "`DefaultUnicodeTopicNamingStrategy`): `shop.db.注文` is `shop.db._u6ce8_u6587`. Use a new prefix to "
+        "change it: tables get new topics.",
         rejected_values=_OTHER_NAMING,
     )
     partitions: int = supported(
         "topic.creation.default.partitions",
         integer(-1),
         default="-1",
-        doc="Number of partitions of new table topics. -1: the default of the broker.",
+        doc="Partitions of new table topics; -1: the broker's default.",
     )
     replication_factor: int = supported(
         "topic.creation.default.replication.factor",
         integer(-1),
         default="-1",
-        doc="Replication factor of new topics. -1: the default of the broker.",
+        doc="Replication factor of new topics; -1: the broker's default.",
     )
     settings: Mapping[str, str] = prefixed(
         "topic.creation.default.*",
@@ -116,17 +114,15 @@ class TopicsConfig(Section):
         "tailrace.missing.topic.handling.mode",
         one_of(MissingTopicHandling),
         default="warn",
-        doc="What happens when the topic of a table that was captured before does not exist any more: an error in the "
-        "log (warn), an incremental snapshot of the table too (snapshot), or the producer stops (fail). In the first "
-        "two modes the topic is created again.",
+        doc="If the topic of a captured table is gone: it is created again with an error in the log (warn), its "
+        "table is also read again (snapshot), or the producer stops (fail).",
     )
     missing_state: MissingStateHandling = supported(
         "tailrace.missing.state.handling.mode",
         one_of(MissingStateHandling),
         default="fail",
-        doc="What happens when the topic of the state is missing or empty although topics of the prefix have records: "
-        "the producer does not start (fail), or it tells the readers of each table with records that its rows are "
-        "gone, and reads all tables again (snapshot).",
+        doc="If the state topic is missing or empty although topics of the prefix have records: the start fails "
+        "(fail), or readers are told that earlier rows are gone, and all tables are read again (snapshot).",
     )
 
 
@@ -138,14 +134,14 @@ class BatchConfig(Section):
         integer(1),
         default="16384",
         default_note="Debezium: `2048`",
-        doc="Number of records after which a Kafka transaction is committed, even within a large MySQL transaction.",
+        doc="Records after which a Kafka transaction is committed, also within a large MySQL transaction.",
     )
     commit_interval_ms: int = supported(
         "tailrace.commit.interval.ms",
         integer(1, 60_000),
         default="200",
-        doc="Maximum time between a change and the commit of its Kafka transaction while there is more to read, in ms. "
-        "A transaction is committed at once when the log is caught up.",
+        doc="Longest time between a change and its Kafka commit while there is more to read; without, it is "
+        "committed at once.",
     )
 
 
@@ -156,14 +152,14 @@ class HeartbeatConfig(Section):
         "heartbeat.interval.ms",
         integer(0),
         default="0",
-        doc="Interval at which heartbeat records are written, in ms. 0 disables heartbeats.",
+        doc="Interval of heartbeat records; 0: none.",
     )
     action_query: str = supported(
         "heartbeat.action.query",
         replace(ANY_TEXT, secret=True),
         default="",
-        doc="SQL statement that is run in the database with each heartbeat, in its own session. It is the only way in "
-        "which the producer writes to the database.",
+        doc="SQL statement that is run with each heartbeat, in its own session: the only way in which the "
+        "producer writes to the database.",
     )
 
 

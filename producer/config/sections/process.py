@@ -14,7 +14,7 @@ class OpsConfig(Section):
         "tailrace.http.port",
         integer(0, 65535),
         default="0",
-        doc="Port of the HTTP endpoints /status, /metrics, /livez and /readyz. 0 disables them.",
+        doc="Port of /status, /metrics, /livez and /readyz; 0: none.",
     )
     http_address: str = supported(
         "tailrace.http.address", TEXT, default="127.0.0.1", doc="Address on which that port listens."
@@ -23,8 +23,11 @@ class OpsConfig(Section):
         "tailrace.log.format",
         one_of(LogFormat),
         default="auto",
-        doc="Format of the log on stderr. auto: text on a terminal, otherwise JSON.",
+        doc="Log on stderr as json or text; auto: text on a terminal, otherwise JSON.",
     )
     log_level: LogLevel = supported(
-        "tailrace.log.level", one_of(LogLevel), default="info", doc="Minimum level of log messages."
+        "tailrace.log.level",
+        one_of(LogLevel),
+        default="info",
+        doc="Least level that is logged: debug, info, warning or error.",
     )

@@ -19,54 +19,52 @@ class SignalsConfig(Section):
         "signal.enabled.channels",
         set_of("source", "kafka", "file"),
         default="source",
-        doc="Enabled signaling channels: a table in the database (source), a topic (kafka), a file. "
-        "The channels jmx and in-process of Debezium need a Java process.",
+        doc="Signal channels, separated by commas: a table (source), a topic (kafka), a file (file).",
     )
     collection: str | None = supported(
         "signal.data.collection",
         TABLE_NAME,
-        doc="Signaling table of the channel source, with the columns id, type and data. Each inserted row is a signal. "
-        "The table is captured only if the filters include it.",
+        doc="Table of the channel source, as `db.table`, with the columns id, type and data; each inserted row "
+        "is a signal. It is captured only if the filters include it.",
     )
     poll_interval_ms: int = supported(
-        "signal.poll.interval.ms", integer(1), default="5000", doc="Interval at which channels are polled, in ms."
+        "signal.poll.interval.ms", integer(1), default="5000", doc="Interval at which channels are polled."
     )
     kafka_topic: str | None = supported(
         "signal.kafka.topic",
         TOPIC_PART,
         default_note="`<topic.prefix>-signal`",
-        doc="Topic of the channel kafka, with one partition. Records whose key is the topic prefix are signals.",
+        doc="Topic of the channel kafka, with one partition; records whose key is the topic prefix are signals.",
     )
     kafka_servers: str | None = supported(
         "signal.kafka.bootstrap.servers",
         TEXT,
         default_note="`bootstrap.servers`",
-        doc="Kafka brokers of that topic, as host:port,host:port.",
+        doc="Kafka brokers of that topic.",
     )
     kafka_group: str = supported(
         "signal.kafka.groupId",
         TEXT,
         default="kafka-signal",
-        doc="Consumer group for that topic. It only matters for access control: offsets are stored in the state topic.",
+        doc="Consumer group of that topic, for access control only.",
     )
     kafka_wait_ms: int = supported(
         "signal.kafka.poll.timeout.ms",
         integer(0),
         default="0",
-        doc="Maximum time that one poll of that topic waits for records, in ms.",
+        doc="Longest wait of one poll of that topic.",
     )
     consumer: Mapping[str, SecretStr] = prefixed(
         "signal.consumer.*",
         SECRET,
-        doc="Options of the Kafka consumer for that topic, with librdkafka's names. They override "
-        "`producer.override.*`.",
+        doc="Options of librdkafka for that topic; they override `producer.override.*`.",
     )
     file: str = supported(
         "signal.file",
         TEXT,
         default="file-signals.txt",
-        doc='File of the channel file. Each line is a signal: `{"id": …, "type": …, "data": {…}}`. '
-        "The file is deleted after it has been read.",
+        doc='File of the channel file, with a signal in each line: `{"id": …, "type": …, "data": {…}}`. It is '
+        "deleted when it has been read.",
     )
 
     @property
@@ -85,6 +83,6 @@ class NotificationsConfig(Section):
         "notification.enabled.channels",
         set_of("sink", "log"),
         default="",
-        doc="Enabled notification channels: a topic (sink), the log. The channel jmx of Debezium needs a Java process.",
+        doc="Notification channels, separated by commas: a topic (sink), the log (log).",
     )
     topic: str | None = supported("notification.sink.topic.name", TOPIC_PART, doc="Topic of the channel sink.")

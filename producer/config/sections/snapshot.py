@@ -33,45 +33,43 @@ class SnapshotConfig(Section):
             renamed={"schema_only": "no_data", "schema_only_recovery": "recovery"},
         ),
         default="initial",
-        doc="When snapshots are taken: once, before changes are streamed (initial); once, then the producer ends "
-        "(initial_only); never (no_data, and recovery with a warning); at each start, while changes are streamed "
-        "(always); at the first start and when the binlog at the stored offset has been purged (when_needed); or as "
-        "`snapshot.mode.configuration.based.*` says.",
+        doc="When tables are read: once, while changes are streamed (initial); once, then the producer ends "
+        "(initial_only); never (no_data; recovery, with a warning); at each start (always); at the first "
+        "start, and when the binlog at the stored offset has been purged (when_needed); as the next three "
+        "properties say (configuration_based).",
         rejected_values={"custom": _JAVA_CLASS, "never": "Debezium has removed it; use no_data"},
     )
     configured_data: bool = supported(
         "snapshot.mode.configuration.based.snapshot.data",
         BOOLEAN,
         default="false",
-        doc="For `snapshot.mode=configuration_based`: take a snapshot, at each start.",
+        doc="With configuration_based: read the tables at each start.",
     )
     configured_stream: bool = supported(
         "snapshot.mode.configuration.based.start.stream",
         BOOLEAN,
         default="false",
-        doc="For `snapshot.mode=configuration_based`: stream changes.",
+        doc="With configuration_based: stream changes.",
     )
     configured_on_data_error: bool = supported(
         "snapshot.mode.configuration.based.snapshot.on.data.error",
         BOOLEAN,
         default="false",
-        doc="For `snapshot.mode=configuration_based`: take a snapshot when the binlog at the stored offset has been "
-        "purged.",
+        doc="With configuration_based: read the tables when the binlog at the stored offset has been purged.",
     )
     include: str = supported(
         "snapshot.include.collection.list",
         EXPRESSIONS,
         default="",
-        doc="Tables to include in the initial snapshot. For other tables only changes are captured. Empty: all "
+        doc="Tables that the initial snapshot reads; of the others only changes are captured. Empty: all "
         "captured tables.",
     )
     transaction_timeout_ms: int = supported(
         "tailrace.snapshot.transaction.timeout.ms",
         integer(1000),
         default="900000",
-        doc="Longest time that the Kafka transaction of a snapshot reader may last, in ms. A split is one transaction, "
-        "and a table whose key cannot be split is one split. Brokers allow at most their "
-        "`transaction.max.timeout.ms`; with a lower one the readers use what the broker allows.",
+        doc="Longest Kafka transaction of a snapshot reader, which has one for each split; at most the broker's "
+        "`transaction.max.timeout.ms`.",
     )
     max_threads: int = supported(
         "snapshot.max.threads",
@@ -85,45 +83,44 @@ class SnapshotConfig(Section):
         integer(1),
         default="8192",
         default_note="Debezium: `1024`",
-        doc="Number of rows in a chunk of a snapshot, initial or incremental.",
+        doc="Rows of a split (chunk) of a snapshot, initial or incremental.",
         aliases=("scan.incremental.snapshot.chunk.size",),
     )
     max_waiting_splits: int = supported(
         "tailrace.snapshot.max.waiting.splits",
         integer(1),
         default="256",
-        doc="Number of chunks that may be in Kafka while the binlog reader has not passed their high watermark. "
-        "Snapshot readers pause above it: each such chunk costs memory and a state record until then.",
+        doc="Splits that may wait in Kafka until the binlog reader passes their high watermark; above it the "
+        "readers pause. Each needs memory and a state record.",
     )
     max_hold_ms: int = supported(
         "tailrace.snapshot.max.hold.ms",
         integer(1000),
         default="60000",
-        doc="Longest time that the changes of all tables wait for a chunk that is being read, in ms. Then the chunk is "
-        "given up: its table is read later, when changes have been written for nine times as long.",
+        doc="Longest time that a split that is being read may hold the changes of all tables; then it is given "
+        "up, and its table is [read later](operations.md#signals).",
     )
     after_alter: bool = supported(
         "tailrace.snapshot.altered.tables",
         BOOLEAN,
         default="false",
-        doc="Whether an incremental snapshot reads a table after an ALTER TABLE that changed the values of rows, or "
-        "removed rows with their partition: MySQL writes no row events for them. A column that is added with a literal "
-        "default needs no snapshot.",
+        doc="Whether an incremental snapshot reads a table after an ALTER TABLE that changed values or removed "
+        "rows with their partition: MySQL logs no rows for it. A column with a literal default needs none.",
     )
     even_upper: float = supported(
         "chunk-key.even-distribution.factor.upper-bound",
         decimal(1),
         default="100.0",
         default_note="Flink CDC: `1000.0`",
-        doc="Upper bound of the distribution factor, (max(key) - min(key) + 1) / rows. If the factor of a table is "
-        "within the bounds, its chunks are ranges of equal width.",
+        doc="Upper bound of the distribution factor, (max(key) - min(key) + 1) / rows; within the bounds splits "
+        "are ranges of equal width.",
         aliases=("split-key.even-distribution.factor.upper-bound",),
     )
     even_lower: float = supported(
         "chunk-key.even-distribution.factor.lower-bound",
         decimal(0),
         default="0.05",
-        doc="Lower bound of the distribution factor.",
+        doc="Lower bound of that factor.",
         aliases=("split-key.even-distribution.factor.lower-bound",),
     )
 

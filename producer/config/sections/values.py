@@ -29,73 +29,70 @@ class ValuesConfig(Section):
         "decimal.handling.mode",
         one_of(DecimalHandling),
         default="precise",
-        doc="How DECIMAL and NUMERIC values are represented: as bytes with the unscaled value (precise), as a double, "
-        "or as a string.",
+        doc="DECIMAL and NUMERIC as bytes of the unscaled value (precise), double or string.",
     )
     time: TimePrecision = supported(
         "time.precision.mode",
         one_of(TimePrecision),
         default="adaptive_time_microseconds",
-        doc="How DATE, TIME and DATETIME values are represented: as numbers of a unit that depends on the precision "
-        "(adaptive_time_microseconds), as the types of Kafka Connect with milliseconds (connect), as strings "
-        "in ISO 8601 (isostring), or as numbers of microseconds or nanoseconds.",
+        doc="DATE, TIME and DATETIME as numbers of a unit that depends on the precision "
+        "(adaptive_time_microseconds), as Kafka Connect's types in milliseconds (connect), as strings in ISO "
+        "8601 (isostring), or as microseconds or nanoseconds.",
     )
     bigint_unsigned: BigintUnsignedHandling = supported(
         "bigint.unsigned.handling.mode",
         one_of(BigintUnsignedHandling),
         default="long",
-        doc="How BIGINT UNSIGNED values are represented: as a signed 64-bit number, which is negative above 2^63-1 "
-        "(long), or as a decimal (precise).",
+        doc="BIGINT UNSIGNED as a signed 64-bit number, negative above 2^63-1 (long), or as a decimal (precise).",
     )
     binary: BinaryHandling = supported(
         "binary.handling.mode",
         one_of(BinaryHandling),
         default="bytes",
-        doc="How BINARY, VARBINARY and BLOB values are represented: as bytes (base64 in JSON), or as a string in "
-        "one of three encodings.",
+        doc="BINARY, VARBINARY and BLOB as bytes (base64 in JSON), or as a string in base64, base64-url-safe or hex.",
     )
     time_adjuster: bool = supported(
         "enable.time.adjuster",
         BOOLEAN,
         default="true",
-        doc="Whether years from 0 to 99 are converted to years from 1970 to 2069.",
+        doc="Whether years from 0 to 99 become 1970 to 2069.",
     )
     tinyint_as_int8: bool = supported(
         "tailrace.tinyint.as.int8",
         BOOLEAN,
         default="false",
-        doc="Whether a signed TINYINT has the type INT8 in table schemas, as from Debezium 3.7, instead of INT16.",
+        doc="Whether a signed TINYINT is INT8 in table schemas, as from Debezium 3.7, instead of INT16.",
     )
     conversion_failures: ConversionFailureHandling = supported(
         "event.converting.failure.handling.mode",
         one_of(ConversionFailureHandling),
         default="fail",
         default_note="Debezium: `warn`",
-        doc="What happens to a value that the chosen modes cannot represent: the change cannot be written (fail), or "
-        "the value is written as Debezium writes it, logged with a warning and counted (warn), unless Debezium stops "
-        "too. Debezium's mode skip, which logs nothing, is not supported.",
+        doc="A [value that the modes cannot represent](guarantees.md#values-that-the-modes-cannot-represent) is "
+        "a fault of its table (fail), or is written as Debezium writes it, with a warning and a counter "
+        "(warn).",
     )
     processing_failures: ProcessingFailureHandling = supported(
         "event.processing.failure.handling.mode",
         one_of(ProcessingFailureHandling),
         default="table",
         default_note="Debezium: `fail`",
-        doc="What happens to a change that cannot be written: its table is in error, and the others go on (table); the "
-        "producer stops (fail); or the event is skipped and its tables are read again by an incremental snapshot, with "
-        "a warning (warn) or without (skip), where rows that the event deleted stay in the topics. See "
-        "[tables in error](guarantees.md#tables-in-error).",
+        doc="What a change does that cannot be written: it puts its table [in "
+        "error](guarantees.md#tables-in-error) (table), stops the producer (fail), or is "
+        "[skipped](guarantees.md#skipped-changes) with a warning (warn) or without (skip).",
     )
     tombstones: bool = supported(
         "tombstones.on.delete",
         BOOLEAN,
         default="true",
-        doc="Whether each delete event is followed by a tombstone: a record without a value.",
+        doc="Whether a tombstone follows each delete event.",
     )
     skipped_operations: frozenset[str] = supported(
         "skipped.operations",
         OPERATIONS,
         default="t",
-        doc="Operations to skip when streaming: c for inserts, u for updates, d for deletes, t for truncates.",
+        doc="Operations that are not streamed: c (inserts), u (updates), d (deletes), t (truncates), separated "
+        "by commas, or none.",
     )
     context_headers: bool = supported(
         "extended.headers.enabled",
@@ -107,8 +104,7 @@ class ValuesConfig(Section):
         "include.query",
         BOOLEAN,
         default="false",
-        doc="Whether `source.query` has the original SQL statement. "
-        "The server must have binlog_rows_query_log_events=ON.",
+        doc="Whether `source.query` has the SQL statement; needs `binlog_rows_query_log_events=ON`.",
     )
     transaction_metadata: bool = supported(
         "provide.transaction.metadata",
@@ -120,13 +116,13 @@ class ValuesConfig(Section):
         "include.schema.changes",
         BOOLEAN,
         default="true",
-        doc="Whether DDL statements are written to the topic `<topic.prefix>`.",
+        doc="Whether DDL is written to the topic `<topic.prefix>`.",
     )
     schema_comments: bool = supported(
         "include.schema.comments",
         BOOLEAN,
         default="false",
-        doc="Whether row schemas and schema change events include the comments of columns and tables.",
+        doc="Whether schemas and schema changes have the comments of columns and tables.",
     )
 
     @property
