@@ -41,6 +41,15 @@ def mysql_server() -> Iterator[MySqlServer]:
 
 
 @pytest.fixture(scope="session")
+def newest_server() -> Iterator[MySqlServer]:
+    """One MySQL server of the newest version for all tests of this process."""
+    from tests.embedded.mysql import MySqlServer  # noqa: PLC0415
+
+    with MySqlServer(version="9.7") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """One PostgreSQL server for all tests of this process; tests that stop or change it start their own."""
     from tests.embedded.postgresql import PostgresServer  # noqa: PLC0415

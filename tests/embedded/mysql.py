@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from tests.embedded import debian
 from tests.embedded.artifacts import fetch, unpack_once, unpack_tar
 from tests.embedded.java import EmbeddedServerError, require_library
 from tests.embedded.server import Launch, SupervisedServer
@@ -48,6 +49,7 @@ class Distribution(NamedTuple):
     """The package of one version and what only this version needs."""
 
     section: str
+    """Of the list of artifacts; '' for a package of Debian (``debian.py``)."""
     archive: str
     libraries: tuple[str, ...]
     settings: Mapping[str, object]
@@ -59,6 +61,8 @@ VERSIONS: Final[Mapping[str, Distribution]] = {
     "8.0.15": Distribution("mysql-8_0_15", "mysql-Linux-amd64.tar.gz", ("libaio.so.1", "libnuma.so.1"), _EIGHT),
     "8.0.33": Distribution("mysql-8_0_33", "", ("libaio.so.1", "libnuma.so.1"), _EIGHT),
     "5.7.22": Distribution("mysql-5_7_22", "mysql-Linux-amd64.tar.gz", ("libaio.so.1", "libnuma.so.1"), {}),
+    # Its program has the path of files for LOAD DATA from Debian, which need not exist.
+    "9.7": Distribution("", "", (), {**_EIGHT, "secure_file_priv": ""}),
 }
 
 DEFAULT_VERSION: Final = "8.0.15"
@@ -168,6 +172,9 @@ def _base(version: str) -> Path:
     renamed = {name: found for name in distribution.libraries if (found := require_library(name))}
 
     def unpack(folder: Path) -> None:
+        if not distribution.section:
+            _unpack_from_debian(folder)
+            return
         [package] = fetch(distribution.section)
         with zipfile.ZipFile(package) as outer:
             if distribution.archive:
@@ -182,6 +189,14 @@ def _base(version: str) -> Path:
             program.chmod(0o755)  # zip archives carry no permissions
 
     return unpack_once(f"mysql-{version}", unpack)
+
+
+def _unpack_from_debian(folder: Path) -> None:
+    debian.unpack_package("mysql-server-core", "sid", folder)
+    share = "$root/usr/share/mysql"
+    paths = {"basedir": "$root/usr", "plugin-dir": "$root/usr/lib/mysql/plugin", "lc-messages-dir": share}
+    paths["character-sets-dir"] = f"{share}/charsets"
+    debian.write_launcher(folder, "usr/sbin/mysqld", *(f"--{name}={path}" for name, path in paths.items()))
 
 
 def default_version() -> str:

@@ -1,4 +1,4 @@
-"""Events that only newer servers log; runs if TAILRACE_MYSQL selects one."""
+"""Events that the servers of most other tests are too old for."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from tailrace.producer.model.binlog_events import (
     TransactionBegin,
     TransactionCommit,
 )
+from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import executed, follow, images, only
 from tests.support.codec import BothSources
 from tests.support.database import Database
 from tests.support.values import value_options
 
 
-def require(database: Database, version: str) -> None:
-    """Skip the test on an older server."""
-    have, need = (tuple(int(part) for part in text.split(".")) for text in (database.server.version, version))
-    if have < need:
-        pytest.skip(f"needs MySQL {version}")
+@pytest.fixture
+def mysql_server(newest_server: MySqlServer) -> MySqlServer:
+    """The server of these tests."""
+    return newest_server
 
 
 def test_compressed_transactions_are_read(database: Database) -> None:
-    """One session compresses, the other does not: both arrive, at positions that the server lists."""
-    require(database, "8.0.20")
+    """Since 8.0.20. One session compresses, the other does not: both arrive, at positions that the server lists."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)")
     start = executed(database.server)
     with database.connect(autocommit=False) as session, session.cursor() as cursor:
@@ -65,7 +64,6 @@ def test_compressed_transactions_are_read(database: Database) -> None:
 
 def test_create_table_select_is_a_statement_within_a_transaction(database: Database) -> None:
     """CREATE TABLE … SELECT is atomic since 8.0.21."""
-    require(database, "8.0.21")
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     database.execute("INSERT INTO t VALUES (1)")
     start = executed(database.server)
@@ -89,7 +87,6 @@ def test_create_table_select_is_a_statement_within_a_transaction(database: Datab
 
 def test_functional_index_adds_no_column(database: Database) -> None:
     """Since 8.0.18 its hidden column is not described."""
-    require(database, "8.0.18")
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT, INDEX ((v + 1)))")
     start = executed(database.server)
     database.execute("INSERT INTO t VALUES (1, 2)")
@@ -100,8 +97,7 @@ def test_functional_index_adds_no_column(database: Database) -> None:
 
 
 def test_invisible_columns_are_captured(database: Database) -> None:
-    """An invisible column, and a primary key that the server generates, are in binlog and catalog."""
-    require(database, "8.0.30")
+    """An invisible column, and a primary key that the server generates (8.0.30), are in binlog and catalog."""
     start = executed(database.server)
     with database.connect() as session, session.cursor() as cursor:
         cursor.execute("SET sql_generate_invisible_primary_key = ON")
@@ -116,7 +112,6 @@ def test_invisible_columns_are_captured(database: Database) -> None:
 
 def test_a_generated_primary_key_is_the_key_where_the_catalog_hides_it(database: Database) -> None:
     """The binlog has the invisible column; show_gipk_in_create_table_and_information_schema=OFF is for applications."""
-    require(database, "8.0.30")
     both = BothSources(database)
     database.execute("SET sql_generate_invisible_primary_key = ON")
     database.execute("SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF")

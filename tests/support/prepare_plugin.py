@@ -87,4 +87,4 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _versions(code: CodeType) -> list[str]:
-    return [text for text in code.co_consts if isinstance(text, str) and re.fullmatch(r"\d+\.\d+\.\d+", text)]
+    return [text for text in code.co_consts if isinstance(text, str) and re.fullmatch(r"\d+(\.\d+){1,2}", text)]
