@@ -19,27 +19,25 @@ from tests.debezium_parity.value_exceptions import DECODED_DIFFERENTLY_BY_JAVA
 EXCEPTIONS: Final = (
     NamedException(
         "processing time",
-        "`ts_ms`, `ts_us` and `ts_ns` of an envelope come from each connector's own clock.",
+        "`ts_ms`, `ts_us` and `ts_ns` of an envelope are of each connector's clock.",
         record.processing_time,
     ),
-    NamedException(
-        "version", "`source.version` is the version of the connector that wrote the record.", record.version
-    ),
-    NamedException("prefix", "The two connectors run under different topic prefixes.", record.prefix),
+    NamedException("version", "`source.version` is that of the connector.", record.version),
+    NamedException("prefix", "The topic prefixes differ.", record.prefix),
     NamedException("run id", "The header identifies one start of one connector.", record.run_id),
     NamedException(
         "own headers",
-        "Tailrace adds headers that begin with `tailrace.`. Other consumers can ignore them.",
+        "Headers that begin with `tailrace.`, which other consumers can ignore.",
         record.tailrace_headers,
     ),
     NamedException(
         "snapshot position",
-        "A snapshot row has the position and the time at which its split was read: there is no global lock.",
+        "A snapshot row has the position and the time at which its split was read.",
         record.snapshot_position,
     ),
     NamedException(
         "snapshot marker",
-        "Every row has `true`: splits are read in parallel, without a first or last row.",
+        "`source.snapshot` is `true` in every row: splits have no first or last row.",
         record.snapshot_marker,
     ),
     NamedException(
@@ -49,13 +47,13 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "table without key",
-        "With `tailrace.tables.without.key=full-row` all columns are the key; Debezium writes none. "
-        "An update is a delete and an insert, and counts as two events in its transaction.",
+        "With `tailrace.tables.without.key=full-row` all columns are the key, and an update is a delete and "
+        "an insert, two events in its transaction. Debezium writes no key.",
         record.table_without_key,
     ),
     NamedException(
         "null kept",
-        "NULL in a nullable column with a default stays null. Kafka Connect's converter replaces it by the default.",
+        "NULL in a nullable column with a default stays null. Kafka Connect's converter writes the default.",
         value.null_kept,
     ),
     NamedException(
@@ -68,17 +66,15 @@ EXCEPTIONS: Final = (
         "The fraction has all digits of the column. Debezium's snapshot removes trailing zeros.",
         value.snapshot_timestamp,
     ),
-    NamedException(
-        "snapshot float", "FLOAT is exact. Debezium's snapshot reads a text of six digits.", value.snapshot_float
-    ),
+    NamedException("snapshot float", "FLOAT is exact. Debezium's snapshot has six digits.", value.snapshot_float),
     NamedException(
         "snapshot document",
-        "JSON is printed from its binary form without spaces. Debezium's snapshot copies the server's text.",
+        "JSON has no spaces between its parts. Debezium's snapshot copies the server's text.",
         value.snapshot_document,
     ),
     NamedException(
         "snapshot calendar",
-        "Dates that do not exist in the Julian calendar stay unchanged. Debezium's snapshot moves them by ten days.",
+        "Dates that the Julian calendar lacks stay. Debezium's snapshot moves them by ten days.",
         value.snapshot_calendar,
     ),
     NamedException(
@@ -99,29 +95,29 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "document scalars",
-        "Inside JSON, a double is printed as the server prints it, but without an exponent. Times have six fraction "
-        "digits. A binary value is `base64:type15:` and its base64; Debezium writes the base64 alone.",
+        "Inside JSON, doubles are the server's, without an exponent, times have six fraction digits, and a "
+        "binary value is `base64:type15:` and its base64; Debezium writes the base64 alone.",
         value.document_scalars,
     ),
     NamedException(
         "negative time in JSON",
-        "A negative TIME inside JSON is printed as `-23:24:25.120000`. Debezium prints `24:0-25:0-26.00000-12`.",
+        "`-23:24:25.120000`. Debezium prints `24:0-25:0-26.00000-12`.",
         value.negative_time_in_json,
     ),
     NamedException(
         "year 0000",
-        "A YEAR of 0000 is 1900, as the binlog has it. Debezium's snapshot writes 2000.",
+        "A YEAR of 0000 is 1900, as in the binlog. Debezium's snapshot writes 2000.",
         value.year_zero,
     ),
     NamedException(
         "float digits",
-        "A float is printed with the fewest digits that identify it. Java before 19 prints one more for a few values.",
+        "A float has the fewest digits that identify it. Java before 19 prints one more for a few values.",
         value.float_digits,
     ),
     NamedException(
         "snapshot flag",
-        "`source.snapshot` is always written. With `replace.null.with.default=false` Kafka Connect writes null "
-        "instead of `false`.",
+        "`source.snapshot` is always written. With `replace.null.with.default=false` Kafka Connect writes "
+        "null for `false`.",
         record.snapshot_flag,
     ),
     NamedException(
@@ -131,15 +127,14 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "default of an altered table",
-        "A column that the catalog no longer has as it was logged is published without default and comment: the binlog "
-        "has neither.",
+        "A column that the catalog no longer has as it was logged is published without default and comment.",
         value.default_of_changed_table,
     ),
     NamedException(
         "default literal",
-        "A default is the value that the server inserts. Debezium keeps the escapes of the SQL literal, pads BINARY in "
-        "two different ways, loses the default of a BIT that is given as a number or in hex, and does not round to the "
-        "digits of DOUBLE(M,D).",
+        "A default is the value that the server inserts. Debezium keeps the escapes of the literal, pads "
+        "BINARY in two ways, loses the default of a BIT given as a number or in hex, and does not round to "
+        "the digits of DOUBLE(M,D).",
         value.default_literal,
     ),
     NamedException(
@@ -149,8 +144,8 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "prepared transaction",
-        "The rows of a prepared XA transaction are written at its XA COMMIT, with its GTID, position and time, and "
-        "dropped at its XA ROLLBACK. Debezium writes them where they are logged, at XA PREPARE.",
+        "Rows of a prepared XA transaction are written at its XA COMMIT, with its GTID, position and time, "
+        "and dropped at its XA ROLLBACK. Debezium writes them at XA PREPARE.",
         record.prepared_transaction,
     ),
     NamedException(
@@ -160,30 +155,30 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "row of a statement",
-        "A statement has no row, so `source.row` is 0. Debezium keeps the number of the last row before it.",
+        "`source.row` of a statement is 0. Debezium keeps the number of the last row before it.",
         record.statement_row,
     ),
     NamedException(
         "later definition",
-        "The definition of a table after a statement comes from the catalog when the statement is read. It can include "
+        "The definition of a table after a statement is that of the catalog when it is read, perhaps with "
         "later statements.",
         record.later_definition,
     ),
     NamedException(
         "server's definition",
-        "Types, lengths and defaults in a schema change are those of SHOW CREATE TABLE, as in Debezium's snapshot. "
-        "While streaming, Debezium takes them from the statement.",
+        "Types, lengths and defaults in a schema change are those of SHOW CREATE TABLE, as in Debezium's "
+        "snapshot. While streaming, Debezium takes them from the statement.",
         record.server_definition,
     ),
     NamedException(
         "DDL parameters",
-        "The source types and lengths that column options add to schemas are those of SHOW CREATE TABLE.",
+        "Source types and lengths in schemas are those of SHOW CREATE TABLE.",
         ddl.column_parameters,
     ),
     NamedException(
         "DDL length",
-        "`column.truncate` cuts the text of TIMESTAMP(0), for which the server stores no length. While streaming, "
-        "Debezium takes the length 0 and does not.",
+        "`column.truncate` cuts the text of TIMESTAMP(0), for which the server stores no length. While "
+        "streaming, Debezium does not.",
         ddl.length_zero,
     ),
     NamedException(
