@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final, get_args
@@ -24,24 +24,22 @@ from tailrace.schemas.connect import ConnectSchema
 
 _HEAD: Final = """# Types
 
-This page is generated from the code: `python -m tailrace.producer.serialization.types_reference`.
+Which Kafka Connect schema each column type of MySQL has, in JSON with schemas and in Avro; JSON without schemas has
+values in the same form. Lengths, digits and labels stand for any other. The page is generated from the code:
+`python -m tailrace.producer.serialization.types_reference`.
 
-The schema of a column is the same in JSON with schemas and in Avro. In JSON without schemas a value is printed in the
-same form. Lengths, digits and labels in the examples stand for any other.
-
-| MySQL column | Connect type | Connect name |
+| MySQL column | Connect schema | with another mode |
 | --- | --- | --- |
 """
 _KEYS: Final = """
 ## Keys and masks
 
-A table is split by the leading key columns of these types. A key that begins with another type is read as one split;
-so is one that begins with text in `big5_chinese_ci`, `cp1250_czech_cs` or `tis620_thai_ci`, which the server compares
-in another order than it sorts.
-`column.mask.*` applies to text only, as in Debezium.
-
-| MySQL type | splits | mask |
-| --- | --- | --- |
+- A table is split by its leading key columns of the types
+  {split}.
+  A key that begins with another type is read as one split; so is one that begins with text in `big5_chinese_ci`,
+  `cp1250_czech_cs` or `tis620_thai_ci`, which the server compares in another order than it sorts.
+- `column.mask.*` applies to {masked}, as in Debezium.
+- Other names of these types: {others}.
 """
 _MODES: Final[tuple[tuple[str, str, Any], ...]] = (
     ("decimal.handling.mode", "decimal_handling_mode", DecimalHandling),
@@ -80,36 +78,43 @@ def examples() -> Iterator[tuple[str, Column]]:
             yield "DATETIME(6)", replace(column, fsp=6)
 
 
-def schema_text(schema: ConnectSchema) -> tuple[str, str]:
-    """Return the cells of a schema: type, and name with parameters."""
-    parameters = ", ".join(f"{name}={value}" for name, value in schema.parameters)
-    name = f"`{schema.name}`" if schema.name else ""
-    return f"`{schema.type}`", f"{name} {f'({parameters})' if parameters else ''}".strip()
+def schema_text(schema: ConnectSchema) -> str:
+    """Return the cell of a schema: its type, or its name with parameters and the type."""
+    parameters = "".join(f", {name}={value}" for name, value in schema.parameters)
+    return f"`{schema.name}` (`{schema.type}`{parameters})" if schema.name else f"`{schema.type}`"
 
 
 def page() -> str:
     """Return the text of docs/types.md."""
-    lines = [_HEAD]
+    rows: dict[tuple[str, str], list[str]] = {}
     for declared, column in examples():
         default = schema_text(column_type(column, DEFAULTS).connect())
-        lines.append(f"| `{declared}` | {default[0]} | {default[1]} |\n")
-        for title, option, literal in _MODES:
-            found = []
-            for mode in get_args(literal):
-                schema = schema_text(column_type(column, replace(DEFAULTS, **{option: mode})).connect())
-                if schema != default:
-                    found.append((schema, mode))
-            for schema, group in groupby(found, key=lambda pair: pair[0]):
-                modes = ", ".join(f"`{mode}`" for _, mode in group)
-                lines.append(f"| with `{title}` {modes} | {schema[0]} | {schema[1]} |\n")
-    lines.append(_KEYS)
-    for family in FAMILIES:
-        for data_type in family.data_types:
-            splits = "yes" if data_type in family.key_kinds else "no"
-            lines.append(f"| `{data_type.upper()}` | {splits} | {'yes' if family.is_text else 'no'} |\n")
-    others = sorted(name.upper() for name, data_type in CATALOG_NAMES.items() if name != data_type)
-    lines.append("\nOther names of these types: " + ", ".join(f"`{name}`" for name in others) + ".\n")
-    return "".join(lines)
+        rows.setdefault((default, "<br>".join(_other_modes(column, default))), []).append(f"`{declared}`")
+    lines = [f"| {', '.join(columns)} | {default} | {modes} |\n" for (default, modes), columns in rows.items()]
+    names = [(data_type, family) for family in FAMILIES for data_type in family.data_types]
+    keys = _KEYS.format(
+        split=_listed(name for name, family in names if name in family.key_kinds),
+        masked=_listed(name for name, family in names if family.is_text),
+        others=_listed(sorted(name for name, data_type in CATALOG_NAMES.items() if name != data_type)),
+    )
+    return "".join([_HEAD, *lines, keys])
+
+
+def _other_modes(column: Column, default: str) -> Iterator[str]:
+    """Yield the schemas of a column with modes that change it."""
+    for title, option, literal in _MODES:
+        found = []
+        for mode in get_args(literal):
+            schema = schema_text(column_type(column, replace(DEFAULTS, **{option: mode})).connect())
+            if schema != default:
+                found.append((schema, mode))
+        for schema, group in groupby(found, key=lambda pair: pair[0]):
+            modes = ", ".join(f"`{mode}`" for _, mode in group)
+            yield f"`{title}` {modes}: {schema}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name.upper()}`" for name in names)
 
 
 if __name__ == "__main__":
