@@ -104,13 +104,23 @@ def _cells(results: Results, label: str, suite: type[SinkConformance], notes: li
     passed = {case for case, found in cells.items() if found == "yes" or found.startswith("differs")}
     code = code_of(suite.backend_type.sink)
     present = sum(results[label][case].get("sink") == code for case in passed)
-    columns = [
-        [f"{_title(case)} {found.partition(' ')[2]}" for case, found in cells.items() if found.startswith(word)]
-        for word in ("differs", "-")
-    ]
+    columns = [_grouped(cells, word) for word in ("differs", "-")]
     left = [f"{_title(case)} {found}" for case, found in cells.items() if found in {"not run", "fails"}]
     counts = str(len(passed)), "all" if present == len(passed) else str(present)
     return " | ".join([*counts, *(", ".join(column) or "-" for column in (*columns, left))])
+
+
+def _grouped(cells: Mapping[str, str], word: str) -> list[str]:
+    """Return the cases whose cell begins with a word, with the numbers of their notes behind those that share them."""
+    titles: dict[str, list[str]] = {}
+    for case, found in cells.items():
+        if found.startswith(word):
+            titles.setdefault(found.partition(" ")[2], []).append(_title(case))
+    every = [_title(case) for case in OTHER_MODES]
+    for named in titles.values():
+        if set(every) <= set(named):
+            named[:] = [*(title for title in named if title not in every), "schema changes in other modes"]
+    return [f"{', '.join(named)} {notes}" for notes, named in titles.items()]
 
 
 def _schema_changes(found: Mapping[str, type[SinkConformance]]) -> list[str]:
@@ -146,7 +156,8 @@ def cell(results: Results, label: str, suite: type[SinkConformance], case: str, 
         return "fails"
     reasons = [suite.not_claimed[case]] if case in suite.not_claimed else []
     if case in {SCHEMA, *OTHER_MODES}:
-        reasons += suite.differences(case)
+        # The table of schema changes says of which kinds they are.
+        reasons += dict.fromkeys(reason.partition(": ")[2] for reason in suite.differences(case))
     return f"differs {' '.join(_note(reason, notes) for reason in reasons)}" if reasons else "yes"
 
 
