@@ -6,7 +6,7 @@ from typing import Final
 
 from tailrace.producer.config.definition import DEFINITION, GROUPS
 from tailrace.runtime.config.property import Support
-from tailrace.runtime.config.reference import GENERATED, supported_table, unsupported_table
+from tailrace.runtime.config.reference import GENERATED, supported_table, unsupported_names, unsupported_table
 
 _SUPPORTED: Final = f"""# Configuration of the producer
 
@@ -45,10 +45,17 @@ Which properties of the Debezium MySQL connector and of Kafka Connect the [produ
 Values after *except* ask for what happens anyway and are accepted.
 """
 
-_EFFECTS: Final = {
-    Support.REJECTED: "They would change the records. The producer does not start.",
-    Support.IGNORED: "The producer logs a warning with the reason.",
-}
+_REJECTED: Final = """
+## Rejected
+
+They would change the records. The producer does not start.
+"""
+
+_IGNORED: Final = """
+## Ignored
+
+They change nothing. Each start, and `tailrace config`, warns of those that are set, with the reason.
+"""
 
 
 def pages() -> dict[str, str]:
@@ -59,7 +66,6 @@ def pages() -> dict[str, str]:
         if any(entry.support is Support.SUPPORTED for entry in properties):
             supported.append(f"\n## {group.title}\n\n{supported_table(properties)}")
     unsupported = [_UNSUPPORTED]
-    for support, effect in _EFFECTS.items():
-        table = unsupported_table(DEFINITION.table.properties, support)
-        unsupported.append(f"\n## {str(support).capitalize()}\n\n{effect}\n\n{table}")
+    unsupported.append(f"{_REJECTED}\n{unsupported_table(DEFINITION.table.properties, Support.REJECTED)}")
+    unsupported.append(f"{_IGNORED}\n{unsupported_names(DEFINITION.table.properties, Support.IGNORED)}")
     return {"configuration.md": "".join(supported), "configuration-ignored.md": "".join(unsupported)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,12 @@ def unsupported_table(properties: Iterable[Property], support: Support) -> str:
     """Return the table of properties that are ignored, or that are rejected, with those of one reason in a row."""
     found = [entry for entry in properties if entry.support is support]
     return _table(("property", "reason"), found, _names_and_values, lambda entry: (entry.reason,))
+
+
+def unsupported_names(properties: Iterable[Property], support: Support) -> str:
+    """Return the names of the properties that are ignored, or that are rejected: a message has the reason of each."""
+    found = [_names_and_values(entry) for entry in properties if entry.support is support]
+    return textwrap.fill(f"{', '.join(found)}.", 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def _table(

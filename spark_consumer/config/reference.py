@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tailrace.runtime.config.property import Property, Support
-from tailrace.runtime.config.reference import GENERATED, supported_table, unsupported_table
+from tailrace.runtime.config.reference import GENERATED, supported_table, unsupported_names
 from tailrace.spark_consumer.config.definition import COMMON, definition, options_of, options_of_named
 from tailrace.spark_consumer.sink.plugin import installed_sinks
 
@@ -36,7 +36,7 @@ def pages() -> dict[str, str]:
     parts.append(f"\n## Several sinks\n\n{_SEVERAL}\n{supported_table(options_of_named('NAME'))}")
     parts += _sinks()
     for support in (Support.REJECTED, Support.IGNORED):
-        parts.append(f"\n## {str(support).capitalize()}\n\n{unsupported_table(common, support)}")
+        parts.append(f"\n## {str(support).capitalize()}\n\n{unsupported_names(common, support)}")
     return {"consumer-configuration.md": "".join(parts)}
 
 
