@@ -13,8 +13,8 @@ PAGES: Final = (ROOT / "docs" / "events.md", ROOT / "README.md")
 RECORDS: Final = ROOT / "docs" / "examples" / "events.json"
 _WIDTH: Final = 108
 _OF_THE_RUN: Final = "__debezium.context."
-_MARKER: Final = re.compile(r"<!-- (?P<kind>sample|row|value): (?P<names>[^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
-"""``sample``: the whole record; ``row``: without what is alike in all events of a table; ``value``: its value alone."""
+_MARKER: Final = re.compile(r"<!-- (?P<kind>sample|row|last column): (?P<names>[^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
+"""``sample``: the whole record; ``row``: without what all events of a table have; ``last column``: of a definition."""
 _OF_THE_ROW: Final = ("before", "after", "op")
 
 
@@ -84,11 +84,19 @@ def _row(sample: Sample) -> str:
     return _record(sample._replace(value=json.dumps({name: value[name] for name in _OF_THE_ROW})))
 
 
+def _last_column(sample: Sample) -> str:
+    """Return a schema change with the last column of its table alone."""
+    value = json.loads(sample.value or "null")
+    for change in value["tableChanges"]:
+        del change["table"]["columns"][:-1]
+    return _record(sample._replace(value=json.dumps(value)))
+
+
 def _value(sample: Sample) -> str:
     return f"```json\n{_pretty(json.loads(sample.value or 'null'))}\n```"
 
 
-_BLOCKS: Final = {"sample": _record, "row": _row, "value": _value}
+_BLOCKS: Final = {"sample": _record, "row": _row, "last column": _last_column}
 
 
 def _pretty(value: Any, indent: int = 0) -> str:
