@@ -67,6 +67,19 @@ VERSIONS: Final[Mapping[str, Distribution]] = {
 
 DEFAULT_VERSION: Final = "8.0.15"
 
+_RENAMED: Final[Mapping[str, str]] = {
+    "SHOW MASTER STATUS": "SHOW BINARY LOG STATUS",
+    "RESET MASTER": "RESET BINARY LOGS AND GTIDS",
+    "CHANGE MASTER TO": "CHANGE REPLICATION SOURCE TO",
+    "START SLAVE": "START REPLICA",
+    "STOP SLAVE": "STOP REPLICA",
+    "RESET SLAVE": "RESET REPLICA",
+    "MASTER_": "SOURCE_",
+    "_master": "_source",
+    "slave_": "replica_",
+}
+"""Words of replication that MySQL 8.4 removed, and those that older servers do not know."""
+
 LOWER_CASE: Final = "-lower-case"
 """Marks a version, for ``prepare``, whose data directory is initialized with lower_case_table_names=1."""
 
@@ -75,7 +88,7 @@ class MySqlServer(SupervisedServer):
     """One mysqld on 127.0.0.1, with ``root`` and a least-privilege capture user.
 
     ``settings`` are added to (or replace) SETTINGS in the option file; None removes one. ``TAILRACE_MYSQL`` sets the
-    default version.
+    default version. Settings and statements of tests have the words of MySQL 8.0; a later server gets its own.
     """
 
     kind = "mysql"
@@ -113,7 +126,13 @@ class MySqlServer(SupervisedServer):
 
     def connect(self, **changes: Any) -> Connection[Any]:
         """Open a session as root with autocommit; ``changes`` are arguments of ``pymysql.connect``."""
-        import pymysql  # noqa: PLC0415 - unit tests load this module without a driver
+        import pymysql.cursors  # noqa: PLC0415 - unit tests load this module without a driver
+
+        worded = self._worded
+
+        class Cursor(pymysql.cursors.Cursor):
+            def execute(self, query: str, args: object = None) -> int:
+                return super().execute(worded(query), args)
 
         arguments: dict[str, Any] = {
             "host": self.host,
@@ -123,6 +142,7 @@ class MySqlServer(SupervisedServer):
             "charset": "utf8mb4",
             "autocommit": True,
             "connect_timeout": 10,
+            "cursorclass": Cursor,
         }
         return pymysql.connect(**{**arguments, **changes})
 
@@ -138,6 +158,12 @@ class MySqlServer(SupervisedServer):
             )
         options = self._write_options(base, data)
         return Launch([base / "bin" / "mysqld", f"--defaults-file={options}"], _environment(base))
+
+    def _worded(self, text: str) -> str:
+        if not self.version.startswith(("5.", "8.0.")):
+            for old, new in _RENAMED.items():
+                text = text.replace(old, new)
+        return text
 
     def _answers(self) -> bool:
         import pymysql  # noqa: PLC0415
@@ -162,7 +188,7 @@ class MySqlServer(SupervisedServer):
             own["user"] = "root"
         path = self.directory / "my.cnf"
         lines = [f"{name}={value}" for name, value in own.items() if value is not None]
-        path.write_text("[mysqld]\n" + "\n".join(lines) + "\n", encoding="utf-8")
+        path.write_text(self._worded("[mysqld]\n" + "\n".join(lines) + "\n"), encoding="utf-8")
         return path
 
 
