@@ -29,6 +29,7 @@ _SETTINGS: Final = (
     "enforce_gtid_consistency",
     "gtid_mode",
     "innodb_flush_log_at_trx_commit",
+    "innodb_native_foreign_keys",
     "log_slave_updates",
     "log_replica_updates",
     "server_id",
@@ -148,8 +149,7 @@ def replica_logs_applied_changes(source: CheckedSource) -> Iterator[str]:
     logs = source.settings.get("log_replica_updates", source.settings.get("log_slave_updates", "ON"))
     if logs == "ON":
         return
-    replicates = _if_granted(source.session, "SHOW SLAVE STATUS", "SHOW REPLICA STATUS")
-    if replicates:
+    if _replicates(source):
         yield (
             "log_replica_updates is OFF on a replica: the changes it applies are not in its binlog; "
             "start the server with log_replica_updates=ON"
@@ -169,7 +169,12 @@ def binlog_has_the_databases(source: CheckedSource) -> Iterator[str]:
 
 
 def cascades_are_not_logged(source: CheckedSource) -> Iterator[str]:
-    """The engine does not log rows that it changes by CASCADE and SET NULL."""
+    """The engine does not log rows that it changes by CASCADE and SET NULL; since MySQL 9.6 the server changes them.
+
+    A replica applies what its source has logged, and adds nothing.
+    """
+    if source.settings.get("innodb_native_foreign_keys", "ON") == "OFF" and not _replicates(source):
+        return
     captured = set(source.tables)
     rows = query(
         source.session,
@@ -222,6 +227,11 @@ REQUIRED: Final[tuple[Check, ...]] = (
     binlog_has_the_databases,
 )
 ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged, binlog_is_durable, xa_commits_are_seen)
+
+
+def _replicates(source: CheckedSource) -> bool:
+    """Return whether the server is a replica, as far as the account may know."""
+    return bool(_if_granted(source.session, "SHOW SLAVE STATUS", "SHOW REPLICA STATUS"))
 
 
 def _if_granted(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...]] | None:

@@ -10,13 +10,14 @@ from tailrace.producer.app.connection_settings import mysql_source
 from tailrace.producer.app.validation import check_source
 from tailrace.producer.config import load
 from tailrace.producer.errors import PrerequisiteError, TableAccessError
+from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.table import CatalogTable, TableId
 from tailrace.producer.mysql.catalog import read_table, read_tables
 from tailrace.producer.mysql.connection import SourceSettings, connect
 from tailrace.producer.mysql.prerequisites import check
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tests.embedded.mysql import MySqlServer
-from tests.support.binlog import account_settings, settings_of
+from tests.support.binlog import account_settings, executed, follow, only, settings_of
 from tests.support.database import Database
 
 BASE = {
@@ -159,6 +160,27 @@ def test_cascading_keys_are_noted(own_server: MySqlServer, shop: Database) -> No
 
     [note] = set(noted) - set(others)
     assert "CASCADE" in note
+
+
+def test_cascades_that_the_server_logs_are_not_noted(newest_server: MySqlServer) -> None:
+    """Since MySQL 9.6; the log has the rows."""
+    shop = Database(newest_server, "cascades")
+    shop.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    shop.execute(
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY to_parent (p) REFERENCES t (id) ON DELETE CASCADE)"
+    )
+    shop.execute("INSERT INTO t VALUES (1)")
+    shop.execute("INSERT INTO child VALUES (10, 1)")
+    start = executed(newest_server)
+    shop.execute("DELETE FROM t")
+
+    rows = only(RowsEvent, follow(newest_server, start))
+
+    with connect(settings_of(newest_server)) as session:
+        noted = check(session, [TableId(shop.name, "child")], server_id=4711)
+    shop.drop()
+    assert [(event.op, event.table.id.table) for event in rows] == [("d", "child"), ("d", "t")]
+    assert not [note for note in noted if "CASCADE" in note]
 
 
 def test_settings_that_lose_transactions_in_a_crash_are_noted(own_server: MySqlServer, shop: Database) -> None:
