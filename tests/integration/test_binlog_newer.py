@@ -110,6 +110,22 @@ def test_invisible_columns_are_captured(database: Database) -> None:
     assert rows.table.primary_key == ("my_row_id",)
 
 
+def test_vectors_are_read_from_select_and_log(database: Database) -> None:
+    """Since MySQL 9."""
+    both = BothSources(database)
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VECTOR(3), w VECTOR)")
+    database.execute("INSERT INTO t VALUES (1, TO_VECTOR('[1, -2.5, 3e38]'), TO_VECTOR('[0.1]')), (2, NULL, NULL)")
+    table = both.table("t")
+
+    rows = both.selected(table, value_options())
+
+    assert rows == both.logged(table, value_options())
+    assert rows == [
+        (b'{"id":1}', b'{"id":1,"v":[1.0,-2.5,3.0E38],"w":[0.1]}'),
+        (b'{"id":2}', b'{"id":2,"v":null,"w":null}'),
+    ]
+
+
 def test_a_generated_primary_key_is_the_key_where_the_catalog_hides_it(database: Database) -> None:
     """The binlog has the invisible column; show_gipk_in_create_table_and_information_schema=OFF is for applications."""
     both = BothSources(database)

@@ -1,6 +1,6 @@
 """Spatial values and vectors from their stored bytes: no server is asked.
 
-The servers of the tests have no VECTOR (MySQL 9): its rows and its TABLE_MAP are made here by hand.
+Most servers of the tests have no VECTOR (MySQL 9): its rows and its TABLE_MAP are made here by hand.
 """
 
 from __future__ import annotations
