@@ -1,10 +1,15 @@
 """GTID sets: immutable values; intervals are closed, sorted and disjoint.
 
-Format: ``uuid:1-5:7,uuid2:1-3`` as MySQL prints it. Two sets may be incomparable: ``contains`` is a partial order.
+Format: ``uuid:1-5:7:tag:1-3,uuid2:1-3`` as MySQL prints it. A source is a server, ``uuid``, or since MySQL 8.3 a server
+and a tag, ``uuid:tag``; each counts its transactions by itself. Two sets may be incomparable: ``contains`` is a partial
+order.
+
+A program that knows no tags raises for a set that has some, so a stored set needs no format of its own.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -28,26 +33,30 @@ class GtidSet:
     def parse(cls, text: str) -> GtidSet:
         """Parse the text form of the server; blanks and line breaks are allowed."""
         found: dict[str, list[Interval]] = {}
-        for part in filter(None, (p.strip() for p in text.split(","))):
-            source, *ranges = part.split(":")
-            target = found.setdefault(source.lower().strip(), [])
-            for entry in ranges:
-                first, dash, last = entry.strip().partition("-")
-                if not _is_number(first) or (dash and not _is_number(last)):
+        for part in filter(None, (p.strip() for p in text.lower().split(","))):
+            uuid, *entries = (entry.strip() for entry in part.split(":"))
+            target = found.setdefault(uuid, [])
+            for entry in entries:
+                first, dash, last = entry.partition("-")
+                if _TAG.fullmatch(entry):
+                    target = found.setdefault(f"{uuid}:{entry}", [])
+                elif _is_number(first) and (not dash or _is_number(last)):
+                    target.append((int(first), int(last or first)))
+                else:
                     raise BinlogError(
-                        "a GTID set has an unknown form",
-                        hint="tags (MySQL 8.3) are not supported: use a server that has none in gtid_executed, where "
-                        "sessions use gtid_next='AUTOMATIC'",
-                        seen=part[:200],
+                        "a GTID set has an unknown form", hint="read from MySQL 5.7 or newer", seen=part[:200]
                     )
-                target.append((int(first), int(last or first)))
         return cls(found)
 
     def __str__(self) -> str:
-        return ",".join(
-            source + "".join(f":{a}" if a == b else f":{a}-{b}" for a, b in ranges)
-            for source, ranges in self.intervals()
-        )
+        parts: list[str] = []
+        last = ""
+        for source, ranges in self.intervals():
+            uuid, _, tag = source.partition(":")
+            numbers = "".join(f":{a}" if a == b else f":{a}-{b}" for a, b in ranges)
+            parts.append(f":{tag}{numbers}" if uuid == last else f",{source}{numbers}")
+            last = uuid
+        return "".join(parts)[1:]
 
     def __repr__(self) -> str:
         return f"GtidSet({str(self)!r})"
@@ -62,12 +71,12 @@ class GtidSet:
         return bool(self._intervals)
 
     def intervals(self) -> Sequence[tuple[str, Iterable[Interval]]]:
-        """Return the sources, in order, each with its intervals."""
+        """Return the sources, in order, each with its intervals: a server before its tags."""
         return sorted(self._intervals.items())
 
     def has(self, gtid: str) -> bool:
-        """Return whether one GTID, ``uuid:n``, is in the set."""
-        source, _, number = gtid.partition(":")
+        """Return whether one GTID, ``uuid:n`` or ``uuid:tag:n``, is in the set."""
+        source, _, number = gtid.rpartition(":")
         return self._covers(source, int(number), int(number))
 
     def contains(self, other: GtidSet) -> bool:
@@ -86,7 +95,7 @@ class GtidSet:
         """Return the set with more GTIDs; it shares most of its intervals with this one."""
         added: dict[str, list[int]] = {}
         for gtid in gtids:
-            source, _, number = gtid.partition(":")
+            source, _, number = gtid.rpartition(":")
             if source in added:
                 added[source].append(int(number))
             else:
@@ -99,7 +108,7 @@ class GtidSet:
 
     def without(self, gtid: str) -> GtidSet:
         """Return the set without one GTID."""
-        source, _, number = gtid.partition(":")
+        source, _, number = gtid.rpartition(":")
         n = int(number)
         ranges: list[Interval] = []
         for first, last in self._intervals.get(source, ()):
@@ -131,9 +140,12 @@ class GtidSet:
                     rest.append((start, last))
         return GtidSet(left)
 
-    def shares_source(self, other: GtidSet) -> bool:
-        """Return whether both sets have GTIDs of one source."""
-        return not self._intervals.keys().isdisjoint(other._intervals)
+    def shares_server(self, other: GtidSet) -> bool:
+        """Return whether both sets have GTIDs of one server, whatever their tags."""
+        return not self._servers().isdisjoint(other._servers())
+
+    def _servers(self) -> set[str]:
+        return {source.partition(":")[0] for source in self._intervals}
 
 
 def _is_number(text: str) -> bool:
@@ -141,3 +153,4 @@ def _is_number(text: str) -> bool:
 
 
 _NONE: Final = Intervals(())
+_TAG: Final = re.compile("[a-z_][a-z0-9_]{0,31}")

@@ -22,6 +22,8 @@ from tailrace.schemas.sequence import file_number
 
 log = structlog.get_logger(__name__)
 
+GTID_EVENTS: Final = frozenset({"Gtid", "Gtid_tagged_log_event"})
+"""Types of the event that begins a transaction, as SHOW BINLOG EVENTS calls them; since MySQL 8.3 with a tag."""
 FILE_START: Final = 4
 """Position of the first event in a binlog file."""
 
@@ -107,7 +109,7 @@ def _require_transactions(
         "point database.hostname at a server of the same cluster that has all transactions, "
         "or take a new snapshot under another topic.prefix"
     )
-    if executed.shares_source(wanted) or not wanted:
+    if executed.shares_server(wanted) or not wanted:
         raise SourceBehindError(message, hint=hint, **facts)
     raise BinlogError(message, hint=hint, **facts)
 
@@ -147,7 +149,7 @@ def _is_next(session: Connection[Any], stored: MySqlOffset) -> bool:
         if "code" not in error.context or error.context["code"] != _NO_EVENT_THERE:
             raise
         return False
-    if event[2] != "Gtid":
+    if event[2] not in GTID_EVENTS:
         return True
     gtid = str(event[5]).split("'")[1].lower()
     return not stored.gtids.has(gtid)

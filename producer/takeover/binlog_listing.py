@@ -16,13 +16,14 @@ from tailrace.producer.errors import SourceError, TakeoverError
 from tailrace.producer.mysql.binlog.query_event import leading_words
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.resume import GTID_EVENTS
 
 FILE_START: Final = 4
 """Offset of the first event of a binlog file."""
 _PAGE: Final = 5000
-_STARTS: Final = frozenset({"Gtid", "Anonymous_Gtid"})
+_STARTS: Final = GTID_EVENTS | {"Anonymous_Gtid"}
 _ROWS: Final = re.compile(r"(?:Write|Update|Delete)_rows(?:_v1)?")
-_GTID: Final = re.compile(r"'([0-9a-fA-F-]{36}:\d+)'")
+_GTID: Final = re.compile(r"'([0-9a-fA-F-]{36}(?::\w+)?:\d+)'")
 _USE: Final = re.compile(r"use `(?:[^`]|``)*`; ")
 
 
@@ -206,7 +207,7 @@ def gtids_before(events: Iterable[ListedEvent], pos: int, *, end: int) -> Derive
             executed = executed.union(GtidSet.parse(event.info))
         elif event.event_type in _STARTS:
             executed = executed.with_gtid(open_gtid) if open_gtid else executed
-            open_gtid, open_pos = (gtid_of(event), event.pos) if event.event_type == "Gtid" else ("", 0)
+            open_gtid, open_pos = (gtid_of(event), event.pos) if event.event_type in GTID_EVENTS else ("", 0)
     else:
         if pos != end:
             return None
@@ -228,7 +229,7 @@ def _require_gtids(session: Connection[Any], later: Sequence[str], pos: int) -> 
         if first and pos == _end(session, file):
             continue
         for event in read_events(session, file, pos if first else FILE_START):
-            if event.event_type == "Gtid":
+            if event.event_type in GTID_EVENTS:
                 return
             if event.event_type == "Anonymous_Gtid":
                 raise TakeoverError(

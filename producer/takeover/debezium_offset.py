@@ -26,7 +26,10 @@ _SNAPSHOT_HINT: Final = (
     "start the connector again, let it finish the snapshot and stream at least one change, and stop it then; "
     "or delete its topics and start `tailrace produce` without a takeover: it takes a snapshot of its own"
 )
-_GTIDS: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(:\d+(-\d+)?)+", re.IGNORECASE)
+_GTIDS: Final = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=:)(:\d+(-\d+)?)*(:[a-z_][a-z0-9_]{0,31}(:\d+(-\d+)?)+)*",
+    re.IGNORECASE,
+)
 
 
 class ConnectorPartition(NamedTuple):
@@ -165,7 +168,7 @@ def _gtids(partition: ConnectorPartition, value: object) -> str:
     text = "".join(value.split())
     for part in filter(None, text.split(",")):
         if not _GTIDS.fullmatch(part):
-            raise _invalid(partition, "gtids", part, "a MySQL GTID set without tags (MariaDB has other GTIDs)")
+            raise _invalid(partition, "gtids", part, "a MySQL GTID set (MariaDB has other GTIDs)")
     return str(GtidSet.parse(text))
 
 

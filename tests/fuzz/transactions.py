@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from tailrace.producer.mysql.binlog.event_types import GTID_TAGGED
 from tests.support.binlog_bytes import (
     ALL_KINDS,
     ALL_KINDS_IMAGE,
@@ -16,6 +17,7 @@ from tests.support.binlog_bytes import (
     QUERY,
     ROW,
     ROWS_QUERY,
+    TAGGED_GTID,
     UPDATE,
     WRITE,
     WRITE_BODY,
@@ -67,6 +69,7 @@ def _add_begin(log: LogBytes, choose: random.Random) -> None:
         lambda: log.gtid(commit_us=(1 << 55) - 1),
         lambda: log.gtid(stamp=choose.choice((b"", b"\1\2\3"))),
         lambda: log.gtid(source=_OTHER_SOURCE, number=choose.choice((1, (1 << 63) - 2))),
+        lambda: log.add(GTID_TAGGED, TAGGED_GTID),
     ]
     choose.choice(forms)()
     if choose.random() < 0.9:
@@ -106,10 +109,10 @@ def _valid_transactions(log: LogBytes) -> list[Callable[[], object]]:
 
 
 def _invalid_transactions(log: LogBytes) -> list[Callable[[], object]]:
-    anonymous, tagged, of_mariadb, its_begin = 34, 42, 162, b"\1\0\0\0\0\0\0\0" + b"\0" * 11
+    anonymous, of_mariadb, its_begin = 34, 162, b"\1\0\0\0\0\0\0\0" + b"\0" * 11
     return [
         lambda: log.add(anonymous, b"\0" * 61).query("BEGIN").table_map().rows(ROW).xid(),
-        lambda: log.add(tagged, b"\0" * 61).query("BEGIN").table_map().rows(ROW).xid(),
+        lambda: log.add(GTID_TAGGED, b"\0" * 61).query("BEGIN").table_map().rows(ROW).xid(),
         lambda: log.add(of_mariadb, its_begin).table_map().rows(ROW).xid(),
         lambda: log.query("BEGIN").table_map().rows(ROW).xid(),
         lambda: log.begin().query("BEGIN").xid(),

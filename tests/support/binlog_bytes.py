@@ -193,6 +193,12 @@ class LogBytes:
         return self.begin().table_map(table).rows(images, kind).xid()
 
 
+TAGGED_GTID = bytes.fromhex(
+    "027c0000 0002 029903b1039902a503310222c5036d029d0304f10300000002 0404 060e7461675f6f6e65 0808 0a0c"
+    "0c7f54b1a1312c6106 108504 1283120b"
+)
+"""As MySQL 9.7.4 has logged it: version, size, required field; flags, server, number, tag, clocks, time, and others."""
+
 ROW = b"\0\1\0\0\0\2\0\0\0"
 
 

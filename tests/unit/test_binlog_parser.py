@@ -153,7 +153,6 @@ def test_damaged_event_is_rejected() -> None:
     [
         (26, "INCIDENT"),
         (34, "ANONYMOUS_GTID"),
-        (42, "GTID_TAGGED"),
         (20, "unknown"),
         (99, "unknown"),
         (160, "unknown"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +48,23 @@ def test_a_request_of_all_transactions_has_an_empty_set() -> None:
     same, empty = dump_from_gtids(GtidSet({}), 7001)
     assert (same, empty[:17]) == (command, with_one[:17])
     assert empty[17:] == b"\0\0\0\0" + (8).to_bytes(4, "little") + bytes(8)
+
+
+def test_tags_are_sent_in_the_form_in_which_the_server_logs_them() -> None:
+    """In the Previous_gtids event of MySQL 9.7.4; the library knows no tags."""
+    server = "01e6eca6e98c11f19be702fc00000001"
+    logged = bytes.fromhex(
+        f"0104000000000001 {server} 00 0100000000000000 0100000000000000 0400000000000000"
+        f"{server} 0262 0100000000000000 0100000000000000 0200000000000000"
+        f"{server} 0e7461675f6f6e65 0100000000000000 0100000000000000 0300000000000000"
+        "11111111111111111111ffffffffffff 027a 0100000000000000 feffffffffffff7f ffffffffffffff7f"
+    )
+    uuid = "01e6eca6-e98c-11f1-9be7-02fc00000001"
+    gtids = GtidSet.parse(f"{uuid}:1-3:b:1:tag_one:1-2,11111111-1111-1111-1111-ffffffffffff:z:{2**63 - 2}")
+
+    _, request = dump_from_gtids(gtids, 7001)
+
+    assert request.endswith(struct.pack("<QI", 4, len(logged)) + logged)
 
 
 def test_a_request_of_a_file_is_that_of_the_library() -> None:

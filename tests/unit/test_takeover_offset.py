@@ -79,6 +79,7 @@ def test_counts_of_transaction_metadata() -> None:
         ("", ""),
         (f"{UUID.upper()}:1-3:7-7,\n{UUID[:-1]}2:5", f"{UUID}:1-3:7,{UUID[:-1]}2:5"),
         (f" {UUID}:1-3:4-9 ", f"{UUID}:1-9"),
+        (f"{UUID}:1:Tag:2:4-5:b:7", f"{UUID}:1:b:7:tag:2:4-5"),
     ],
 )
 def test_gtids_in_every_form(written: str | None, read: str) -> None:
@@ -149,7 +150,7 @@ def test_offset_of_another_connector_is_rejected(seen: bytes) -> None:
         ("gtids", 5),
         ("gtids", "0-1-100"),
         ("gtids", f"{UUID}"),
-        ("gtids", f"{UUID}:tag:1-3"),
+        ("gtids", f"{UUID}:tag"),
         ("gtids", f"{UUID}:1-"),
         ("transaction_data_collection_order_shop.t", "many"),
     ],

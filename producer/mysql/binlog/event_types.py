@@ -27,6 +27,7 @@ GTID: Final = 33
 XA_PREPARE: Final = 38
 PARTIAL_UPDATE_ROWS: Final = 39
 TRANSACTION_PAYLOAD: Final = 40
+GTID_TAGGED: Final = 42
 
 ROWS_V1: Final = {23: Op.CREATE, 24: Op.UPDATE, 25: Op.DELETE}
 """Rows events of MySQL 5.5."""
@@ -66,13 +67,6 @@ _EXPECTED: Final = {QUERY: 13, TABLE_MAP: 8, WRITE_ROWS: 10, UPDATE_ROWS: 10, DE
 _NAMED: Final = {
     26: ("INCIDENT", f"the server lost changes from its binlog (see its error log): {NEW_SNAPSHOT}"),
     34: ("ANONYMOUS_GTID", GTID_HINT),
-    42: (
-        "GTID_TAGGED",
-        (
-            "tags are not supported: let sessions use gtid_next='AUTOMATIC', and use a server that has none in "
-            f"gtid_executed; then {NEW_SNAPSHOT}"
-        ),
-    ),
 }
 
 

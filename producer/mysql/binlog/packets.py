@@ -56,17 +56,25 @@ def bytes_needed(rest: bytes) -> int:
 
 _THROUGH_GTID: Final = 4
 """Flag: the request has a set of GTIDs."""
+_WITH_TAGS: Final = 1 << 56 | 1
 _FIRST_EVENT: Final = 4
 """Position of the first event of a file, behind its magic number."""
 
 
 def dump_from_gtids(executed: GtidSet, server_id: int) -> tuple[int, bytes]:
-    """Return the request of all transactions that are not in a set."""
+    """Return the request of all transactions that are not in a set.
+
+    In a set with tags each source has one, after the UUID: twice its length, then its characters. Such a set has marks
+    around the number of sources.
+    """
     sources = executed.intervals()
-    body = [struct.pack("<Q", len(sources))]
+    has_tags = any(":" in source for source, _ in sources)
+    body = [struct.pack("<Q", len(sources) << 8 | _WITH_TAGS if has_tags else len(sources))]
     for source, intervals in sources:
+        uuid, _, tag = source.partition(":")
         packed = [struct.pack("<QQ", first, last + 1) for first, last in intervals]
-        body += [UUID(source).bytes, struct.pack("<Q", len(packed)), *packed]
+        name = bytes([2 * len(tag)]) + tag.encode() if has_tags else b""
+        body += [UUID(uuid).bytes, name, struct.pack("<Q", len(packed)), *packed]
     gtids = b"".join(body)
     name = b"\0\0\0"  # the server finds the file
     head = struct.pack("<HII", _THROUGH_GTID, server_id, len(name))

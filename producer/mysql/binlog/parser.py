@@ -290,11 +290,12 @@ class BinlogParser:
         """Parse the event in the packet at ``at``, of any type except TABLE_MAP, ROWS and XID."""
         stop = at + 5 + int.from_bytes(data[at + 14 : at + 18], "little")
         start, end = at + _BODY, stop - self._checksum_bytes
-        if event_type == event_types.GTID:
+        if event_type in {event_types.GTID, event_types.GTID_TAGGED}:
             self._query = None
             if len(self._tables) > _MAX_TABLE_IDS:
                 self._tables.clear()
-            self._transactions.gtid(data, start, end, position)
+            has_tag = event_type == event_types.GTID_TAGGED
+            (self._transactions.tagged_gtid if has_tag else self._transactions.gtid)(data, start, end, position)
         elif event_type == event_types.QUERY:
             events.extend(self._transactions.statement(data, start, end, position))
         elif event_type == event_types.TRANSACTION_PAYLOAD:

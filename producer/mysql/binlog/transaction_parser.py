@@ -39,6 +39,7 @@ from tailrace.producer.mysql.binlog.query_event import (
     only_target,
     read_query,
 )
+from tailrace.producer.mysql.binlog.tagged_gtid import read_tagged_gtid
 from tailrace.producer.mysql.text.sql_tokens import SqlDialect, without_literals
 
 _GTID: Final = struct.Struct("<B16sqBqq")
@@ -93,24 +94,35 @@ class TransactionParser:
         Flags u8, source uuid, number i64, type u8, two logical clocks i64, then the immediate commit time and, if it
         differs (highest bit set), the original one: microseconds in 7 bytes, since 8.0.1.
         """
-        if self.current is not None:
-            raise BinlogError(
-                "a transaction in the binlog has no end", gtid=self.current, file=position.file, pos=self.begin_pos
-            )
-        _, source, number, _, _, _ = _GTID.unpack_from(data, start)
-        name = self.sources.get(source)
-        if name is None:
-            text = source.hex()
-            name = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-            self.sources[source] = name
-        self.current = f"{name}:{number}"
-        self.number = 0
-        self.begin_pos = position.begin
+        _, server, number, _, _, _ = _GTID.unpack_from(data, start)
         at = start + _GTID.size
         stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little") if at + _STAMP_BYTES <= stop else 0
         if stamp >> 55:
             at += _STAMP_BYTES
             stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little")
+        self._on_gtid(f"{self._name(server)}:{number}", stamp, position)
+
+    def tagged_gtid(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
+        """Read the body of a GTID event with a tag."""
+        server, tag, number, stamp = read_tagged_gtid(data[start:stop])
+        self._on_gtid(f"{self._name(server)}:{tag}:{number}", stamp, position)
+
+    def _name(self, server: bytes) -> str:
+        name = self.sources.get(server)
+        if name is None:
+            text = server.hex()
+            name = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+            self.sources[server] = name
+        return name
+
+    def _on_gtid(self, gtid: str, stamp: int, position: EventPosition) -> None:
+        if self.current is not None:
+            raise BinlogError(
+                "a transaction in the binlog has no end", gtid=self.current, file=position.file, pos=self.begin_pos
+            )
+        self.current = gtid
+        self.number = 0
+        self.begin_pos = position.begin
         self.commit_ts_us = 0 if stamp == _UNKNOWN_STAMP else stamp
 
     def end(self, file: str, pos: int) -> str:
