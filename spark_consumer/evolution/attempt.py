@@ -45,6 +45,7 @@ class Attempt:
                 "behavior": self.policy.behavior,
                 "include": sorted(self.policy.include),
                 "exclude": sorted(self.policy.exclude),
+                "keeps_columns": self.policy.keeps_columns,
                 "step": step,
                 "moves_values": self.moves_values,
             }
@@ -55,7 +56,8 @@ class Attempt:
         """Return what is stored. Raises SinkError if it is damaged."""
         with reading("an interrupted schema change", text):
             found = json.loads(text)
-            policy = EvolutionPolicy(found["behavior"], frozenset(found["include"]), frozenset(found["exclude"]))
+            lists = frozenset(found["include"]), frozenset(found["exclude"])
+            policy = EvolutionPolicy(found["behavior"], *lists, found.get("keeps_columns", False))
             columns = _types(found["stored"]), _types(found["wanted"])
             return cls(found["position"], *columns, policy, found["step"], found.get("moves_values", False))
 

@@ -144,7 +144,12 @@ def make_plan(
     before = planner.alter()
     planner.finish(can_widen)
     if plan.refused:
-        plan.steps = _steps_left(plan.steps, before, {name.lower() for name in stored})
+        columns = {name.lower() for name in stored}
+        if policy.keeps_columns:
+            # All steps add a column; it can be there, because another shard has it.
+            plan.steps = [step for step in plan.steps if step.column.lower() not in columns]
+        else:
+            plan.steps = _steps_left(plan.steps, before, columns)
     return plan
 
 
@@ -287,10 +292,10 @@ class _Planner:
             return
         if old not in self._stored:
             return  # an earlier attempt renamed it
-        if name == old and (action is Action.IGNORE or not self._follows_case):
+        if name == old and (action is Action.IGNORE or not self._follows_case or self._policy.keeps_columns):
             return
         shown, kind = self._stored[old]
-        direct = action in _AS_THE_SOURCE
+        direct = action in _AS_THE_SOURCE and not self._policy.keeps_columns
         if action is Action.IGNORE:
             self._kept.add(old)
             self._ignored.add(name)

@@ -50,12 +50,16 @@ class EvolutionPolicy:
     include: frozenset[str] = frozenset()
     """Empty: all kinds."""
     exclude: frozenset[str] = frozenset()
+    keeps_columns: bool = False
+    """Whether others use the columns too: none is dropped or renamed, and RENAME COLUMN adds one with the values."""
 
     def action(self, kind: ChangeKind) -> Action:
         """Return what to do with a change of a kind; a kind that is not included is ignored."""
         included = not self.include or _matches(kind, self.include)
         if not included or _matches(kind, self.exclude):
             return Action.IGNORE
+        if self.keeps_columns and kind is ChangeKind.DROP:
+            return Action.KEEP
         return _ACTIONS[self.behavior]
 
     @property

@@ -25,7 +25,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.attempt import Attempt, is_made
+from tailrace.spark_consumer.evolution.attempt import Attempt
 from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import Plan, Step, TypeChange, make_plan
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
@@ -251,12 +251,10 @@ class _Evolution:
 
     def _steps(self, attempt: Attempt | None, first: int) -> list[Change]:
         found: list[Change] = []
-        state, columns = self.target.state, self.target.column_names
+        state = self.target.state
         if attempt is not None and attempt.step < 0 and not self.plan.steps:
             found.append(Note(replace(state, altering=attempt.to_json(0))))
         for number, step in enumerate(self.plan.steps[first:], first):
-            if self.target.shard is not None and is_made(step, columns):
-                continue  # another shard has made it since
             if attempt is not None and number > attempt.step:
                 found.append(Note(replace(state, altering=attempt.to_json(number))))
             found.append(self._operation(step))

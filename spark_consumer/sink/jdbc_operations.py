@@ -194,6 +194,8 @@ class JdbcOperations:
     def _statements(self, operation: Change, operations: Sequence[Change]) -> list[Statement]:
         if isinstance(operation, FillColumns):
             return self._fills(operation, self._kinds_after(operations))
+        if isinstance(operation, Add) and self.shard is not None:
+            operation = operation.left(self.column_names)
         return [(text, ()) for text in self._texts(operation)]
 
     def _texts(self, operation: Change | Retype) -> list[str]:

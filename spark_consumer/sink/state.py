@@ -33,7 +33,7 @@ from pyspark.sql import types as tp
 from tailrace.schemas.sequence import Sequence as Position
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
+from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.table_names import literal, quote
 
@@ -249,10 +249,8 @@ class Shard:
     @staticmethod
     def policy(given: EvolutionPolicy) -> EvolutionPolicy:
         """Return what the table does with a schema change: a shard removes no column that others have."""
-        if given.behavior == "exception":
-            # The statement for it would drop the column of all shards.
-            return replace(given, exclude=given.exclude | {ChangeKind.DROP.value})
-        return replace(given, behavior="lenient") if given.behavior in {"evolve", "try_evolve"} else given
+        behavior = "lenient" if given.behavior in {"evolve", "try_evolve"} else given.behavior
+        return replace(given, behavior=behavior, keeps_columns=True)
 
     def _name(self, name: str) -> str:
         return f"{name}.{self.topic}" if name in OF_A_SHARD else name

@@ -5,7 +5,7 @@ Operations are values: each target carries them out, or says how a person does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
@@ -33,6 +33,11 @@ class Add:
     def one(cls, name: str, kind: tp.DataType) -> Add:
         """Return the operation for one column."""
         return cls((tp.StructField(name, kind),))
+
+    def left(self, names: Iterable[str]) -> Add:
+        """Return the operation in a table with some columns, for a shard: others have added what is there."""
+        stored = {name.lower() for name in names}
+        return Add(tuple(each for each in self.columns if each.name.lower() not in stored))
 
 
 @dataclass(frozen=True, slots=True)

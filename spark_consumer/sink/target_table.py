@@ -238,10 +238,9 @@ class TargetTable(ABC):
                 self._store(operation.state, before)
                 before = operation.state
             elif isinstance(operation, Add) and self.shard is not None:
-                names = {name.lower() for name in self.columns.names}
-                missing = tuple(each for each in operation.columns if each.name.lower() not in names)
-                if missing:
-                    self._carry_out(Add(missing))
+                added = operation.left(self.column_names)
+                if added.columns:
+                    self._carry_out(added)
             elif isinstance(operation, FillColumns):
                 self._fill(operation)
             elif isinstance(operation, MarkExisting):

@@ -19,6 +19,7 @@ from tests.sinks.test_transforms import (
     ProjectedMySql,
     ProjectedPostgres,
     alteration,
+    shards,
 )
 from tests.spark.records import Feed, Table, connect, table_schema
 
@@ -112,3 +113,70 @@ def test_named_statements_are_enough(
     assert {name: sorted(each, key=lambda stored: stored["id"]) for name, each in found.items()} == {
         name: [{"id": 1, "name": "name 1", **CASES[name][1]}, rows[name]] for name in CASES
     }
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        ProjectedDelta,
+        pytest.param(ProjectedPostgres, marks=pytest.mark.long),
+        pytest.param(ProjectedMySql, marks=pytest.mark.long),
+        pytest.param(ProjectedIceberg, marks=pytest.mark.long),
+    ],
+    indirect=True,
+)
+def test_statements_for_a_shard_leave_the_columns_of_the_others(
+    backend: type[ProjectedDelta], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """The shards rename a column one after the other: the first one gets a new column, the second one finds it."""
+    target = backend(spark, kafka_broker, tmp_path)
+    run, one, other = shards(target, prefix, schema__change__behavior="exception")
+    run.batch(*(table.change("c", None, row(1, number), pos=100) for number, table in enumerate((one, other), 1)))
+    run.batch(
+        records_of(run.feed, one, ((rename("n", "m"),),)),
+        one.change("c", None, {"id": 2, "name": "name 2", "m": 9}, pos=300),
+        other.change("c", None, row(2, 7), pos=300),
+    )
+
+    [statement, _mark] = statements_of(run, one)
+    assert "ADD COLUMN" in statement
+    target.execute(statement)
+    run.batch(other.change("u", row(1, 2), row(1, 3), pos=310))
+    assert values_of(target) == {(1, 1): (1, None), (2, 1): (3, None), (2, 2): (7, None)}
+    [mark] = statements_of(run, one)
+    target.execute(mark)
+    run.restart()
+    run.retry()
+    assert run.parked() == {}
+    expected = {(1, 1): (1, 1), (1, 2): (None, 9), (2, 1): (3, None), (2, 2): (7, None)}
+    assert values_of(target) == expected
+
+    run.batch(
+        records_of(run.feed, other, ((rename("n", "m"),),)),
+        one.change("u", {"id": 2, "name": "name 2", "m": 9}, {"id": 2, "name": "name 2", "m": 8}, pos=400),
+        other.change("c", None, {"id": 3, "name": "name 3", "m": 6}, pos=400),
+    )
+    [mark] = statements_of(run, other)
+    target.execute(mark)
+    run.restart()
+    run.retry()
+
+    assert run.parked() == {}
+    assert values_of(target) == expected | {(1, 2): (None, 8), (2, 1): (3, 3), (2, 2): (7, 7), (2, 3): (None, 6)}
+
+
+def statements_of(run: BatchRunner, table: Table) -> list[str]:
+    """Return the statements of the reason of the only parked table, which is tried now."""
+    run.restart()
+    run.retry()
+    [(topic, position)] = run.parked().items()
+    assert topic == table.schema.topic
+    assert "exception allows no change" in position["reason"]
+    found: str = position["details"]["statement"]
+    return found.split("; ")
+
+
+def values_of(target: ProjectedDelta) -> dict[tuple[int, int], tuple[int | None, int | None]]:
+    """Return n and m by shard and key."""
+    rows = target.read("shop", "t")
+    return {(int(each["shard"]), each["id"]): (each["n"], each.get("m")) for each in rows}

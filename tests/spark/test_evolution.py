@@ -23,11 +23,13 @@ from tailrace.spark_consumer.evolution.plan import Fill, Plan, Step, make_plan
 from tailrace.spark_consumer.evolution.policy import Action, Behavior, ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.evolution.stored_text import SourceNames, pending, position_text
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
+from tailrace.spark_consumer.sink.state import Shard
 from tailrace.spark_consumer.source.lineage import START, Origin, lineages, until
 
 INT, LONG, TEXT = tp.IntegerType(), tp.LongType(), tp.StringType()
 STORED: Final[Mapping[str, tp.DataType]] = {"id": LONG, "a": INT, "b": INT}
 NAMES: Final = SourceNames(("id", "a", "b"))
+SHARD: Final = Shard("p.d.t", (("shard", "1"),))
 
 
 def add(column: str, value: object = UNKNOWN) -> ColumnChange:
@@ -199,32 +201,41 @@ def test_rows_are_those_of_the_source_after_any_statements(behavior: Behavior) -
         source: dict[str, int | None] = {"id": 0, "a": 1, "b": 2}
         stored = dict(source)
         changes = [*_statements(random, source, 0), *_statements(random, source, 10)]
-        found = _planned(behavior, stored, source, changes)
+        found = _planned(EvolutionPolicy(behavior), stored, source, changes)
         if not found.conflicts:
             for name, value in _after(stored, found).items():
                 assert source.get(name, value) == value, (name, changes, found)
             assert behavior != "evolve" or _after(stored, found).keys() == source.keys(), (changes, found)
 
 
-@pytest.mark.parametrize("exclude", ["", "add", "drop", "rename"])
-def test_rows_are_those_of_the_source_after_the_steps_of_a_person(exclude: str) -> None:
-    """The named steps and the mark are enough, under another policy too, and nothing goes on without the mark."""
+@pytest.mark.parametrize(
+    ("exclude", "others"),
+    [("", ""), ("add", ""), ("drop", ""), ("rename", ""), ("", "cdz"), ("rename", "de")],
+)
+def test_rows_are_those_of_the_source_after_the_steps_of_a_person(exclude: str, others: str) -> None:
+    """The named steps and the mark are enough, under another policy too, and nothing goes on without the mark.
+
+    ``others``: columns that the other tables of a shared target have.
+    """
     random, marks = Random(11), 0
     for _ in range(200):
         source: dict[str, int | None] = {"id": 0, "a": 1, "b": 2}
-        stored, names, left, mark = dict(source), NAMES, list[Alteration](), ""
+        stored, names, left, mark = {**source, **dict.fromkeys(others)}, NAMES, list[Alteration](), ""
         for number in range(last := random.randint(2, 4)):
             left += _statements(random, source, 10 * number) if number < last - 1 else []
             behavior: Behavior = "exception" if number < last - 1 else random.choice(get_args(Behavior))
-            planned = partial(_planned, behavior, source=source, exclude=exclude)
+            given = EvolutionPolicy(behavior, exclude=frozenset({exclude} - {""}))
+            policy = SHARD.policy(given) if others else given
+            planned = partial(_planned, policy, source=source)
             found = planned(stored, changes=left, mark=mark, names=names)
             if len(found.alterations) < len(left):  # the marked ones
                 stored, names, left = _after(stored, found), found.names, left[len(found.alterations) :]
                 found = planned(stored, changes=left, mark=mark, names=names)
             if found.conflicts:
                 break
+            assert not others or {step.kind for step in found.steps} <= {ChangeKind.ADD}
             if number == last - 1:
-                left_out = {*found.names.ignored, *found.names.kept}
+                left_out = {*found.names.ignored, *found.names.kept, *(set(others) - source.keys())}
                 row = {name: value for name, value in _after(stored, found).items() if name not in left_out}
                 assert row == {name: source[name] for name in source if name not in left_out}, found
             elif found.refused:
@@ -237,14 +248,14 @@ def test_rows_are_those_of_the_source_after_the_steps_of_a_person(exclude: str) 
 @pytest.mark.parametrize("behavior", ["evolve", "try_evolve", "lenient"])
 def test_rows_are_those_of_the_source_after_an_attempt_that_was_interrupted(behavior: Behavior) -> None:
     """Between any two of its steps, before and after the rewrite; the source may have more statements since."""
-    random, attempts = Random(5), 0
+    random, attempts, policy = Random(5), 0, EvolutionPolicy(behavior)
     for _ in range(2000):
         source: dict[str, int | None] = {"id": 0, "a": 1, "b": 2}
         stored, changes = dict(source), _statements(random, source, 0)
-        found = _planned(behavior, stored, source, changes)
+        found = _planned(policy, stored, source, changes)
         if found.conflicts or not found.changes_target:
             continue
-        attempt = Attempt.of(found, _types(stored), EvolutionPolicy(behavior))
+        attempt = Attempt.of(found, _types(stored), policy)
         made = random.randint(0, len(found.steps))
         begun = "" if attempt is None else attempt.to_json(min(max(0, made - random.randint(0, 1)), len(found.steps)))
         filled = made == len(found.steps) and bool(random.randint(0, 1))
@@ -262,9 +273,9 @@ def test_rows_are_those_of_the_source_after_an_attempt_that_was_interrupted(beha
             assert behavior == "lenient" or not found.names.kept, (done, found)
             part = replace(found, steps=found.steps[left:], fills={} if filled else found.fills)
             stored, names = _after(stored, part), found.names
-            found = _planned(behavior, stored, source, changes[len(done) :], names=names)
+            found = _planned(policy, stored, source, changes[len(done) :], names=names)
         else:
-            found = _planned(behavior, stored, source, changes)
+            found = _planned(policy, stored, source, changes)
         if not found.conflicts:
             for name, value in _after(stored, found).items():
                 assert source.get(name, value) == value, (name, changes, found)
@@ -353,16 +364,15 @@ def _statements(random: Random, source: dict[str, int | None], done: int) -> lis
 
 
 def _planned(
-    behavior: Behavior,
+    policy: EvolutionPolicy,
     stored: Mapping[str, object],
     source: Mapping[str, object],
     changes: list[Alteration],
     *,
     mark: str = "",
     names: SourceNames = NAMES,
-    exclude: str = "",
 ) -> Plan:
-    policy, can_widen = EvolutionPolicy(behavior, exclude=frozenset({exclude} - {""})), DeltaTable.can_widen
+    can_widen = DeltaTable.can_widen
     return make_plan(_types(stored), _types(source), names, changes, policy=policy, can_widen=can_widen, mark=mark)
 
 
@@ -465,16 +475,18 @@ def test_lists_of_changes(include: str, exclude: str, kind: ChangeKind, applied:
 @pytest.mark.parametrize("behavior", ["evolve", "lenient", "ignore"])
 @pytest.mark.parametrize("follows_case", [False, True])
 def test_a_rename_in_other_letters_keeps_the_column(behavior: Behavior, follows_case: bool) -> None:
-    """A format that compares names without case refuses it, and its readers need none."""
-    found = make_plan(
+    """A format that compares names without case refuses it, and its readers need none; nor do those of a shard."""
+    planned = partial(
+        make_plan,
         STORED,
         {"id": LONG, "A": INT, "b": INT},
         NAMES,
         [at(1, rename("a", "A"))],
-        policy=EvolutionPolicy(behavior),
         can_widen=DeltaTable.can_widen,
         follows_case=follows_case,
     )
+    found = planned(policy=EvolutionPolicy(behavior))
 
     assert steps(found) == ([("rename.column", "a", "A")] if follows_case and behavior != "ignore" else [])
     assert (found.names.ignored, found.names.kept, found.fills) == ((), (), {})
+    assert planned(policy=SHARD.policy(EvolutionPolicy(behavior))).steps == []

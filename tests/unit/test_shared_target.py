@@ -122,9 +122,10 @@ def test_a_commit_of_another_topic_says_nothing_of_a_table_with_one_topic() -> N
 
 
 def test_a_shard_removes_no_column_that_others_have() -> None:
-    policies = [EvolutionPolicy(name) for name in get_args(Behavior)]
+    policies = {name: ONE.policy(EvolutionPolicy(name)) for name in get_args(Behavior)}
 
-    assert {each.behavior: ONE.policy(each).behavior for each in policies} == {
+    assert all(each.keeps_columns for each in policies.values())
+    assert {name: each.behavior for name, each in policies.items()} == {
         "exception": "exception",
         "evolve": "lenient",
         "try_evolve": "lenient",
