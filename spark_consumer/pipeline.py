@@ -248,19 +248,19 @@ class Pipeline:
         return BatchRanges(*({name: own for name, own in each.items() if name != control} for each in both))
 
     def _idle_with_ends(self, spark: SparkSession, ranges: BatchRanges) -> dict[str, TopicRange]:
-        """Return topics without records in the batch that have unused END certificates, with empty ranges.
+        """Return topics without records in the batch that have unused END certificates or begin, with empty ranges.
 
         The watermarks topic is in the stream so that certificates start a batch, also when no record follows.
         """
-        if watermarks_topic(self._settings.prefix) not in ranges.ranges and self._ends_read:
-            return {}
-        ends, schemas = self._query.ends, self._query.schemas
-        created, topics = ends.refresh(spark), ends.topics()
-        if created - topics:
-            # The record of a table that arrives precedes its schema, which comes with its first row.
-            schemas.refresh(spark)
-            topics |= {topic for topic in created if schemas.has(topic)}
-        self._ends_read = True
+        ends, schemas, topics = self._query.ends, self._query.schemas, set[str]()
+        if watermarks_topic(self._settings.prefix) in ranges.ranges or not self._ends_read:
+            ends.refresh(spark)
+            self._ends_read = True
+            topics = ends.topics()
+            if ends.begun() - topics:
+                schemas.refresh(spark)
+        # The record of a table that arrives precedes its schema, which comes with its first row.
+        topics |= {topic for topic in ends.begun() if schemas.has(topic)}
         idle = self._parked.admit_idle((topics & ranges.end.keys()) - ranges.ranges.keys())
         return {
             topic: TopicRange(topic, {int(n): OffsetRange(end, end) for n, end in ranges.end[topic].items()})
@@ -326,8 +326,9 @@ class Pipeline:
             if len(self._query.sinks.router.sinks) > 1:
                 reason.add_context(sink=self._query.sinks.router.name_of(topic))
         self._errors |= found
-        if any(isinstance(reason, TargetBehindError) for reason in found.values()):
-            self._query.ends.reread(spark)
+        behind = [topic for topic, reason in found.items() if isinstance(reason, TargetBehindError)]
+        if behind:
+            self._query.ends.reread(spark, behind)
             self._ends_read = False
         self._parked.finish(spark, done, found, went_back=partial(self._forget_steps, spark))
         self._status.positions(self._parked.as_dict())

@@ -1,6 +1,7 @@
 """Reads the END certificates of splits, independent of the stream, and keeps those that no table has used yet.
 
-The same topic says where a table begins. The rows of a former table of that name are gone then.
+The same topic says where a table begins. The rows of a former table of that name are gone then. A table waits for that
+until a batch of it, with or without records, is written: not while it is behind, nor if its work has failed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _FIELDS: Final = (
     "position struct<kind: string, epoch: bigint, file: string, pos: bigint>"
 )
 """Fields of a watermark; the GTID sets of the positions do not leave the executors."""
+_NONE: Final = Sequence(-1, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,45 +65,54 @@ class SplitEnds:
         self._lock = threading.Lock()
         self._pending: dict[str, dict[str, SplitEnd]] = {}
         self._created: dict[str, Sequence] = {}
+        self._written: dict[str, Sequence] = {}
+        """By topic, up to where the target has no rows of a former table."""
         self._limits: dict[str, Mapping[int, int]] = {}
-        self._reread: set[str] = set()
 
-    def refresh(self, spark: SparkSession) -> set[str]:
-        """Read the records that were appended since the last call; return their topics, also of those read again."""
+    def refresh(self, spark: SparkSession) -> None:
+        """Read the records that were appended since the last call."""
         kinds = (WatermarkKind.END.value, WatermarkKind.CREATED.value)
         wanted = fn.col("kind").isin(*kinds) & ~fn.coalesce("incremental", fn.lit(False))
         with self._reading:
             rows = self._watermarks.poll_fields(spark, _FIELDS, wanted)
-        created = [(row["topic"], _sequence(row)) for row in rows if row["kind"] == WatermarkKind.CREATED]
         with self._lock:
-            for topic, sequence in created:
-                self._created[topic] = max(sequence, self._created.get(topic, sequence))
-            reread, self._reread = self._reread, set()
-        found = self.add(_end(row) for row in rows if row["kind"] == WatermarkKind.END)
-        return {topic for topic, _ in created} | found | reread
+            for row in rows:
+                if row["kind"] == WatermarkKind.CREATED:
+                    sequence = _sequence(row)
+                    self._created[row["topic"]] = max(sequence, self._created.get(row["topic"], sequence))
+        self.add(_end(row) for row in rows if row["kind"] == WatermarkKind.END)
 
-    def reread(self, spark: SparkSession) -> None:
-        """Read all records again: a table that goes back needs certificates that it has released."""
+    def reread(self, spark: SparkSession, topics: Iterable[str]) -> None:
+        """Read all records again: tables that go back need certificates that they have released."""
         with self._reading:
             self._watermarks.rewind()
-        topics = self.refresh(spark)
+        self.refresh(spark)
         with self._lock:
-            self._reread |= topics
+            for topic in topics:
+                self._written.pop(topic, None)
 
     def created(self, topic: str) -> Sequence | None:
         """Return where the table of a topic begins, if the topic may have rows of a former one: the last place."""
         with self._lock:
             return self._created.get(topic)
 
-    def add(self, ends: Iterable[SplitEnd]) -> set[str]:
-        """Add certificates; return their topics."""
-        topics = set()
+    def written(self, topic: str, truncated: Sequence | None) -> None:
+        """Note that the target has no rows before a place, if there is one."""
+        if truncated is not None:
+            with self._lock:
+                self._written[topic] = truncated
+
+    def begun(self) -> set[str]:
+        """Return the topics of tables that begin where their targets can have rows of a former table."""
+        with self._lock:
+            return {topic for topic, begin in self._created.items() if self._written.get(topic, _NONE) < begin}
+
+    def add(self, ends: Iterable[SplitEnd]) -> None:
+        """Add certificates."""
         with self._lock:
             for end in ends:
                 self._pending.setdefault(end.topic, {})[end.split] = end
                 self._limits.pop(end.topic, None)
-                topics.add(end.topic)
-        return topics
 
     def pending(self, topic: str) -> Mapping[str, SplitEnd]:
         """Return the certificates of a topic by split."""

@@ -117,6 +117,8 @@ class TablePart(ABC):
         )
 
     def _result(self, state: TableState, rows: int, newest_ms: int | None, kinds: Mapping[str, int]) -> TableResult:
+        """Return the result when all that a state says is written."""
+        self._snapshots.ends.written(self._topic, state.truncated)
         status = self._snapshots.status(self._topic, state.progress)
         return TableResult(rows, newest_ms, status, {kind: count for kind, count in kinds.items() if count})
 

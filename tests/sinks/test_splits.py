@@ -216,6 +216,30 @@ def test_recreated_table_has_no_row_of_the_former_table(
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("backend", [DeltaBackend, pytest.param(KafkaBackend, marks=pytest.mark.long)])
+def test_recreated_table_has_no_row_of_the_former_table_after_its_work_has_failed(
+    spark: SparkSession,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    tmp_path: Path,
+    backend: type[DeltaBackend | KafkaBackend],
+) -> None:
+    """The new table has no row: the batch that read where it begins had nothing else of it."""
+    run = runner(backend, spark, kafka_broker, prefix, tmp_path)
+    other = run.feed.table(table_schema(prefix, "other", INTEGER))
+    run.others.append(other)
+    run.batch(*(table.change("c", None, row(1), pos=100) for table in (run.table, other)))
+    run.batch([run.table.created(prefix, pos=200)], cut=("before", "write_batch"))
+    assert run.parked().keys() == {run.table.schema.topic}
+    run.retry()
+
+    run.batch(other.change("c", None, row(2), pos=210))
+
+    assert run.backend.rows(run.table.schema) == {}
+    assert run.backend.rows(other.schema) == {1: row(1), 2: row(2)}
+
+
+@pytest.mark.timeout(1800)
 def test_table_without_a_schema_is_created(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
