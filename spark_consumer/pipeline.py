@@ -78,7 +78,7 @@ class Pipeline:
             settings.retry_s,
             unlimited=query.sinks.is_changelog,
             topic_id=query.ids.get,
-            stored_id=query.stored.states.stored_id,
+            stored_id=query.stored.states.topic_id,
         )
         self._errors: dict[str, TailraceError] = {}
         """The last error of each table that had one."""
@@ -312,7 +312,7 @@ class Pipeline:
             if topic in missing:
                 found[topic] = missing_topic(topic, error)
             elif not isinstance(error, TailraceError):
-                same = self._query.stored.states.topic_id(topic) == ids.present(spark, topic) != ""
+                same = self._query.stored.states.topic_id(spark, topic) == ids.present(spark, topic) != ""
                 found[topic] = known_reason(spark, reading.source, topic, ranges[topic], error, same=same) or error
         return found
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tailrace.runtime.stored_format import NewerFormatError
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.documents import delete_document, document_names, read_document, write_document
+from tailrace.spark_consumer.errors import StoredFileError
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress
@@ -170,14 +172,12 @@ class TableStates:
             return known[-1].uncounted(), after  # what is counted does not precede the records
         return (before[-1] if before else TableState()), after
 
-    def topic_id(self, topic: str) -> str:
-        """Return Kafka's id of the topic that was read last; '' if nothing of it was read in this run."""
-        known = self._known.get(topic)
-        return known[-1].topic_id if known else ""
-
-    def stored_id(self, spark: SparkSession, topic: str) -> str:
+    def topic_id(self, spark: SparkSession, topic: str) -> str:
         """Return Kafka's id of the topic that was read last, also by an earlier run; '' if it is not known."""
-        known = self._known.get(topic) or self._read(spark, topic)
+        try:
+            known = self._known.get(topic) or self._read(spark, topic)
+        except (StoredFileError, NewerFormatError):
+            return ""  # the table has the error when it is read
         return known[-1].topic_id if known else ""
 
     def save(self, spark: SparkSession, topic: str, state: TableState, before: TableState) -> None:

@@ -156,15 +156,9 @@ class ParkedTables:
         for topic in batch.start.keys() - batch.end.keys():
             table = self._tables.setdefault(topic, TrackedTable(topic))
             if table.position is None:
-                topic_id = table.topic_id or self._last_id(spark, topic)
+                topic_id = table.topic_id or self._stored_id(spark, topic) or self._topic_id(topic)
                 self._store(spark, TablePosition(topic, dict(batch.start[topic]), topic_id=topic_id))
                 table.settle()
-
-    def _last_id(self, spark: SparkSession, topic: str) -> str:
-        try:
-            return self._stored_id(spark, topic) or self._topic_id(topic)
-        except (StoredFileError, NewerFormatError):
-            return ""  # the table has the error when its topic comes back
 
     def _range_in(self, batch: BatchRanges, table: TrackedTable, found: TopicRange) -> TopicRange | None:
         if table.position is None:

@@ -57,7 +57,7 @@ def test_state_knows_the_topic_that_was_read(spark: SparkSession, tmp_path: Path
     TableStates(str(tmp_path)).save(spark, TOPIC, saved, TableState())
 
     states = TableStates(str(tmp_path))
-    assert (states.stored_id(spark, TOPIC), states.stored_id(spark, "p.d.other")) == ("id", "")
+    assert (states.topic_id(spark, TOPIC), states.topic_id(spark, "p.d.other")) == ("id", "")
     assert [saved.moved_keys_in(name).partitions for name in ("id", "", "another")] == [4, 4, 0]
 
 
