@@ -335,7 +335,7 @@ class Pipeline:
 
     def _forget_steps(self, spark: SparkSession, topic: str, error: TargetBehindError) -> None:
         if error.step is not None:
-            self._query.stored.states.go_back(spark, topic, error.step)
+            self._query.stored.states.go_back(spark, topic, error.step, error.truncated)
 
     def _raise_if_no_table_goes_on(self, errors: Mapping[str, BaseException], ranges: BatchRanges) -> None:
         tables = {topic for topic, ends in self._without_control(ranges).end.items() if any(ends.values())}

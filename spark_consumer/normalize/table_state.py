@@ -21,6 +21,7 @@ from tailrace.spark_consumer.errors import StoredFileError
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress
+from tailrace.spark_consumer.normalize.truncation import later
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,14 +195,16 @@ class TableStates:
         if known and known[-1].idle and known[-1].batch == batch:
             delete_document(spark, self._path(topic, known.pop().step))
 
-    def go_back(self, spark: SparkSession, topic: str, step: int) -> None:
+    def go_back(self, spark: SparkSession, topic: str, step: int, truncated: Sequence | None) -> None:
         """Forget what a target does not have that has the steps up to one: the position of the table goes back too.
 
-        Offsets do not tell: a step without records of its own is behind the same ones.
+        Offsets do not tell: a step without records of its own is behind the same ones. ``truncated``: the truncation
+        that the target has had, whose event is not read again.
         """
         known = self._known[topic]
         kept = [state for state in known if state.step <= step] or [known[-1].uncounted()]
-        state = replace(kept[-1], step=known[-1].step + 1, batch=-1, idle=False)
+        truncated = later(kept[-1].truncated, truncated)
+        state = replace(kept[-1], step=known[-1].step + 1, batch=-1, idle=False, truncated=truncated)
         self.save(spark, topic, state, TableState())
 
     def _read(self, spark: SparkSession, topic: str) -> list[TableState]:

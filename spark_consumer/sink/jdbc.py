@@ -220,7 +220,9 @@ class JdbcSink(TargetSink[JdbcTarget]):
         entry, layout = target.table.entry, target.form.layout
         assert entry is not None
         ledger = replace(entry.ledger, id=self._context.topic_id(schema.topic) or entry.ledger.id)
-        step = _Step(entry, replace(entry, ledger=ledger.written(self._context.query_id, batch.write)))
+        ledger = ledger.written(self._context.query_id, batch.write)
+        state = replace(entry.state, truncated="" if ledger.truncated is None else ledger.truncated.text)
+        step = _Step(entry, Stored(state, ledger))
         row = layout.changelog_row(target.converted(fn.col("row").getField(each.name) for each in schema.columns))
         small, stages = batch.write.offsets <= SMALL_OFFSETS, []
         with self._connections.session() as session:

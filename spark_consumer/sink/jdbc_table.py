@@ -72,7 +72,9 @@ def stored_in(row: Mapping[str, str]) -> Stored:
     state = TargetState(row["topic"], **{name: row[column] for column, name in _STATE.items()})
     offsets, settled = _offsets(row["offsets"]), _offsets(row["settled"] or row["offsets"])
     changelog = changelog_from_json(json.loads(row["changelog"] or "null"))
-    return Stored(state, Ledger(row["topic"], offsets, settled, row["topic_id"], changelog))
+    # Of a table with one row per key only the state has it.
+    truncated = None if changelog is None else state.last_truncation
+    return Stored(state, Ledger(row["topic"], offsets, settled, row["topic_id"], changelog, truncated=truncated))
 
 
 def _offsets(text: str) -> AppliedOffsets:

@@ -25,7 +25,9 @@ A target that does not tell what it has applied, such as a copy of the rows alon
 read the topic reads all of it again. To rows that are there, that changes nothing.
 
 A step of a changelog can have no record of its own: a certificate releases what was held, a table begins again. So the
-ledger of a changelog reaches the step before too, and the state of the query (table_state.py) goes back with it.
+ledger of a changelog reaches the step before too, and the state of the query (table_state.py) goes back with it. Then
+rows that a truncation has removed can be read once more without the event, which is in another partition: the ledger
+says which truncation the table has had.
 
 A target gets no record from before the offset at which its table begins (table_state.py): that of the first batch of a
 query that does not need all records of a topic, or of a reload (reload.py). Only of a state that an earlier release of
@@ -47,6 +49,7 @@ from tailrace.runtime.stored_format import program_version, require_known_format
 from tailrace.schemas.known_fields import known_fields
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
+from tailrace.spark_consumer.normalize.truncation import later
 from tailrace.spark_consumer.source.ranges import EARLIEST
 
 if TYPE_CHECKING:
@@ -92,7 +95,7 @@ class Ledger:
     others: Mapping[str, Mapping[str, object]] | None = None
     """What was applied of the other topics of a shared table, by topic; None: the table has one topic."""
     truncated: Sequence | None = None
-    """All rows with a smaller sequence are removed; only for tables of a table format with one row per key."""
+    """All rows with a smaller sequence are gone. Of a database, only for tables that take a changelog."""
     writer: str = ""
     """Who has stored it: a name for each process; empty: an earlier release."""
 
@@ -160,7 +163,9 @@ class Ledger:
         # Behind the end of a write that reads records once more, some can be held in the copy of a target. A partition
         # that is missing had no record before this write.
         merge = _advance(self.merge, write.ends) if write.settled else {**write.begins, **self.merge}
-        return replace(self, append=append, merge=merge, changelog=Changelog(query, step, repeated))
+        truncated = later(self.truncated, write.truncated)
+        changelog = Changelog(query, step, repeated)
+        return replace(self, append=append, merge=merge, changelog=changelog, truncated=truncated)
 
     def require_reached(self, query: str, write: Write) -> None:
         """Raise TargetBehindError if a changelog lacks rows before those of a write.
@@ -177,6 +182,7 @@ class Ledger:
             whole_from=write.whole_from,
             step=step,
             follows=write.follows,
+            truncated=self.truncated,
         )
 
     @property
@@ -279,15 +285,25 @@ class TargetBehindError(SinkError):
     """A target has not applied all records before a range."""
 
     def __init__(
-        self, topic: str, applied: Mapping[int, int], begins: Mapping[int, int], step: int | None = None
+        self,
+        topic: str,
+        applied: Mapping[int, int],
+        begins: Mapping[int, int],
+        *,
+        step: int | None,
+        truncated: Sequence | None,
+        whole_from: Mapping[int, int],
     ) -> None:
         """``applied``: partition to the offset at which the records begin that are to be read again.
 
-        ``step``: the last step of the query that a changelog has; None if it does not tell.
+        ``step``: the last step of the query that a changelog has; None if it does not tell. ``truncated``: that of its
+        ledger. ``whole_from``: where the table begins.
         """
         # Whether Kafka has removed records before the earliest offset is decided as for a new table (snapshot.py).
         self.starts = {str(number): offset or EARLIEST for number, offset in applied.items()}
-        self.step = step
+        self.step, self.truncated = step, truncated
+        self.from_beginning = {number: each for number, each in applied.items() if each == whole_from.get(number)}
+        """Of ``applied``, where the table begins."""
         super().__init__(
             f"the target has not applied all records of topic {topic} that are before those of the batch",
             hint="they are read again from Kafka",
@@ -306,6 +322,7 @@ def require_reached(
     moved: bool = False,
     step: int | None = None,
     follows: int = -1,
+    truncated: Sequence | None = None,
 ) -> None:
     """Raise TargetBehindError if a target does not have all records before those of a batch.
 
@@ -314,7 +331,8 @@ def require_reached(
     ``whole_from``: partition to the offset from which earlier batches have read it, 0 if it is missing; None: it is
     not known. ``moved``: whether several partitions can have records of one key (moved_keys.py). Then a delete in one
     must be known when an older record in another is read again, so all of them are. ``step``: the last step that a
-    changelog has, None if it does not tell; ``follows``: the one that it must have (Write).
+    changelog has, None if it does not tell; ``follows``: the one that it must have (Write). ``truncated``: that
+    of its ledger.
     """
     nothing = {number: (whole_from or {}).get(number, 0) for number in begins}
     if whole_from is not None:
@@ -323,4 +341,5 @@ def require_reached(
     lacks_step = step is not None and step < follows
     if lacks_step or any(reached[number] < begins[number] for number in known):
         back = {number: applied[number] for number in sorted(known) if applied[number] < begins[number]}
-        raise TargetBehindError(topic, nothing if moved else back, begins, step)
+        back = nothing if moved else back
+        raise TargetBehindError(topic, back, begins, step=step, truncated=truncated, whole_from=nothing)

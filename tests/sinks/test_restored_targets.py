@@ -405,6 +405,29 @@ def test_older_copy_loses_the_rows_of_a_former_table(
     assert run.backend.rows(table.schema) == {3: row(3), 4: row(4)}
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("backend", [DeltaHistory, *LONG_CHANGELOGS], indirect=True)
+def test_older_copy_knows_the_truncation_that_it_has_had(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """It is older than the states of the query; the event is in another partition, and before what is read again."""
+    run, table = start(backend, spark, kafka_broker, prefix, tmp_path, partitions=2)
+    table.last_split = 9
+    run.batch([replace(each, partition=0) for each in table.change("c", None, row(1), pos=100)])
+    run.batch([replace(each, partition=1) for each in table.truncate(pos=200)])
+    put_back = saved(run)
+    run.batch(split(table, prefix, 0, 5, low=300))
+    run.batch(split(table, prefix, 1, 6, low=310))
+    put_back()
+    run.restart()
+
+    run.batch([replace(each, partition=0) for each in table.change("c", None, row(2), pos=150)])
+    run.retry()
+
+    assert run.parked() == {}
+    assert run.backend.rows(table.schema) == {5: row(5), 6: row(6)}
+
+
 @pytest.mark.parametrize(
     "backend", [DeltaHistory, *(pytest.param(each, marks=pytest.mark.long) for each in LONG_CHANGELOGS)], indirect=True
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,21 @@ def test_state_knows_the_topic_that_was_read(spark: SparkSession, tmp_path: Path
     states = TableStates(str(tmp_path))
     assert (states.topic_id(spark, TOPIC), states.topic_id(spark, "p.d.other")) == ("id", "")
     assert [saved.moved_keys_in(name).partitions for name in ("id", "", "another")] == [4, 4, 0]
+
+
+def test_state_that_goes_back_knows_the_truncation_of_the_target(spark: SparkSession, tmp_path: Path) -> None:
+    """The target is older than both stored states. Later truncations are read again."""
+    states = TableStates(str(tmp_path))
+    before, last = (
+        TableState(step=step, ends={0: 9}, truncated=Sequence(1, 7, 100 * step, 0, 0), topic_id="id") for step in (4, 6)
+    )
+    states.save(spark, TOPIC, before, TableState())
+    states.save(spark, TOPIC, last, before)
+
+    states.go_back(spark, TOPIC, 2, Sequence(1, 7, 200, 0, 0))
+
+    found, _ = TableStates(str(tmp_path)).load(spark, TOPIC, 5, TopicRange(TOPIC, {0: OffsetRange(3, 9)}))
+    assert found == replace(last.uncounted(), step=7, truncated=Sequence(1, 7, 200, 0, 0))
 
 
 def test_where_a_table_begins_is_not_known_from_a_state_of_an_earlier_release() -> None:

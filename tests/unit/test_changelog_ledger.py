@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.sink.base import Write
 from tailrace.spark_consumer.sink.ledger import Ledger, TargetBehindError
 from tailrace.spark_consumer.source.ranges import EARLIEST
@@ -116,6 +117,16 @@ def test_a_write_follows_the_step_before_it() -> None:
         copy.require_reached("other", last)
     assert (caught.value.starts, caught.value.step) == ({"0": EARLIEST}, None)
     copy.written(QUERY, write(2, 20, 20)).require_reached("other", last)
+
+
+def test_the_ledger_knows_the_last_truncation() -> None:
+    """The state of a query that goes back gets it: the event is in another partition."""
+    truncation = Sequence(1, 7, 200, 0, 0)
+    copy = ledger_after(replace(write(0, 0, 10), truncated=truncation), write(1, 10, 20))
+
+    with pytest.raises(TargetBehindError) as caught:
+        copy.require_reached(QUERY, write(7, 40, 50))
+    assert caught.value.truncated == copy.truncated == truncation
 
 
 def test_the_ledger_does_not_go_back() -> None:

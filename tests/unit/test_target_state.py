@@ -93,7 +93,9 @@ def test_the_end_of_an_evolution_is_stored_with_its_statement() -> None:
 def test_a_row_of_a_database_opens() -> None:
     stored = jdbc_table.stored_in(ROW)
 
-    assert stored.ledger == Ledger("p.shop.t", {0: 7, 1: 3}, {0: 5, 1: 3}, "x", Changelog("q", 3))
+    truncated = stored.state.last_truncation
+    expected = Ledger("p.shop.t", {0: 7, 1: 3}, {0: 5, 1: 3}, "x", Changelog("q", 3), truncated=truncated)
+    assert (stored.ledger, truncated) == (expected, Sequence(1, 7, 40, 0, 0))
     assert (stored.state.shape, stored.state.shard, stored.state.names) == ("history", '{"shard": "1"}', NAMES)
     assert jdbc_table.row_of(stored) == ROW
     plain = {**ROW, "settled": ""}
