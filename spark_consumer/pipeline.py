@@ -33,7 +33,13 @@ from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
 from tailrace.spark_consumer.tables.progress import TableProgress
 from tailrace.spark_consumer.tables.reading import Reading
-from tailrace.spark_consumer.tables.reasons import known_reason, missing_topic, position, unknown_reason
+from tailrace.spark_consumer.tables.reasons import (
+    begin_with_what_is_left,
+    known_reason,
+    missing_topic,
+    position,
+    unknown_reason,
+)
 from tailrace.spark_consumer.tables.services import PipelineSettings, QueryServices, TableServices
 from tailrace.spark_consumer.tables.upsert import UpsertTable
 from tailrace.spark_consumer.tables.work import MakePart, Parts, TableWork
@@ -309,6 +315,8 @@ class Pipeline:
             level = "debug" if isinstance(error, TailraceError) and error.__cause__ is None else "error"
             getattr(log, level)("error of a table", topic=topic, exc_info=error)
             found[topic] = error
+            if isinstance(error, TargetBehindError) and self._settings.accept_incomplete:
+                begin_with_what_is_left(spark, reading.source, topic, error)
             if topic in missing:
                 found[topic] = missing_topic(topic, error)
             elif not isinstance(error, TailraceError):

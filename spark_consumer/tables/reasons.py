@@ -19,7 +19,9 @@ from tailrace.spark_consumer.errors import (
     TransformError,
 )
 from tailrace.spark_consumer.java_errors import JavaError, ends_executors, java_errors, summary
+from tailrace.spark_consumer.sink.ledger import TargetBehindError
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
+from tailrace.spark_consumer.source.ranges import EARLIEST
 from tailrace.spark_consumer.source.topic_ends import beginning_offsets, end_offsets
 
 if TYPE_CHECKING:
@@ -168,6 +170,15 @@ def _lost(spark: SparkSession, source: Mapping[str, str], found: TopicRange, *, 
         first_offsets=_listed(removed),
         not_read_from=_listed({number: found.partitions[number].start for number in removed}),
     )
+
+
+def begin_with_what_is_left(
+    spark: SparkSession, source: Mapping[str, str], topic: str, error: TargetBehindError
+) -> None:
+    """Let a table that may lack rows go back to the first record that Kafka has, if it begins before that."""
+    begins = error.from_beginning
+    first = beginning_offsets(spark, source, topic, begins)
+    error.starts |= {str(number): EARLIEST for number, offset in begins.items() if first[number] > offset}
 
 
 def _listed(offsets: Mapping[int, int]) -> str:
