@@ -30,14 +30,17 @@ class WatermarkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BinlogPosition:
-    """A position in a MySQL binlog: ``file`` and ``pos`` as the server reports them, the executed GTIDs, the server."""
+    """A position in a MySQL binlog: ``file`` and ``pos`` as the server reports them, the executed GTIDs, the server.
+
+    ``gtids`` is None where file and position alone say which transactions precede: the server gives no GTIDs.
+    """
 
     KIND: ClassVar = "mysql"
 
     epoch: int
     file: str
     pos: int
-    gtids: str
+    gtids: str | None
     server_uuid: str
 
     def to_json(self) -> dict[str, Any]:

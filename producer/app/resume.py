@@ -69,7 +69,7 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
         # The epoch grows, so that everything read from here on sorts after everything read before.
         return ResumePoint(StoredOffset(source.start_offset(epoch=stored.position.epoch + 1)), binlog_lost=True)
     if position.epoch == stored.position.epoch:
-        return ResumePoint(stored)
+        return ResumePoint(replace(stored, position=position))
     marks = tuple(mark for mark in stored.transactions if _can_align(mark, rules.uncounted))
     relocated = tuple(replace(mark, relocated=True) for mark in marks)
     offset = replace(stored, position=position, transactions=relocated, last=None)

@@ -8,17 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tailrace.producer.model.table import Column, TableId
 from tailrace.runtime.errors import TailraceError
+
+
+def anonymous_name(file: str, pos: int) -> str:
+    """Return the name of a transaction without a GTID: the position of its BEGIN, as Debezium writes it."""
+    return f"{_ANONYMOUS}{file},pos={pos}"
+
+
+def gtid_of(name: str) -> str | None:
+    """Return what ``gtid`` of an event says as a GTID; None: the transaction has none."""
+    return None if not name or name.startswith(_ANONYMOUS) else name
+
+
+def begin_of(name: str) -> tuple[str, int] | None:
+    """Return file and position in the name of a transaction without a GTID; None: it has one."""
+    if gtid_of(name) is not None:
+        return None
+    file, _, pos = name.removeprefix(_ANONYMOUS).rpartition(",pos=")
+    return file, int(pos)
+
+
+_ANONYMOUS: Final = "file="
+"""How such a name begins; the compiled extension knows it too."""
 
 
 class TransactionBegin(NamedTuple):
     """A transaction begins (GTID event and BEGIN together)."""
 
     gtid: str
-    """``uuid:n``."""
+    """``uuid:n``; for a transaction without a GTID its name, see ``anonymous_name``."""
     file: str
     pos: int
     """Position of the GTID event: a restart reads this transaction again from there."""

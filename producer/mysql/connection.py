@@ -173,6 +173,11 @@ def stores_lower_case_names(connection: Connection[Any]) -> bool:
     return int(query(connection, "SELECT @@global.lower_case_table_names")[0][0]) == 1
 
 
+def has_gtids(connection: Connection[Any]) -> bool:
+    """Return whether every transaction from now on has a GTID."""
+    return str(query(connection, "SELECT @@global.gtid_mode")[0][0]) == "ON"
+
+
 def executed_gtids(connection: Connection[Any]) -> str:
     """Return the GTIDs of committed, visible transactions, as text in one line."""
     return _one_line(query(connection, "SELECT @@global.gtid_executed")[0][0])

@@ -1,16 +1,22 @@
 """The offset of a MySQL source: binlog coordinates and the set of executed GTIDs.
 
-Coordinates order the events of one server. Across servers only the GTID set says what was executed.
+Coordinates order the events of one server. Across servers only the GTID set says what was executed. ``FileOffset`` is
+the one of a server without GTIDs.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-from tailrace.producer.errors import BinlogError
+from pymysql.connections import Connection
+
+from tailrace.producer.errors import BinlogError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.protocols import Offset
+from tailrace.producer.mysql import connection as database
+from tailrace.producer.mysql import xa_commits
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.schemas.sequence import file_number
 from tailrace.schemas.watermark import BinlogPosition, read_position
@@ -73,6 +79,28 @@ class MySqlOffset(NamedTuple):
         """Return the offset with one more executed GTID."""
         return self._replace(gtids=self.gtids.with_gtid(transaction_id))
 
+    # -- what a SELECT sees ------------------------------------------------------------------------------------------
+
+    def wait_until_executed(self, session: Connection[Any], timeout_s: float) -> None:
+        """Wait until the server has executed every GTID. Raises SourceUnavailableError on timeout."""
+        if not database.wait_for_gtids(session, str(self.gtids), timeout_s):
+            raise SourceUnavailableError(
+                "transactions read from the binlog did not become visible on the server",
+                hint="check that the producer reads binlog and tables from the same server, and that it is not stalled",
+                waited_s=timeout_s,
+                gtids=str(self.gtids),
+            )
+
+    def visible(self, session: Connection[Any], timeout_s: float) -> Self:
+        """Wait for this offset; return one at its coordinates that includes all that is visible, and nothing else."""
+        until = time.monotonic() + timeout_s
+        self.wait_until_executed(session, timeout_s)
+        visible = self._replace(gtids=GtidSet.parse(database.executed_gtids(session)))
+        xa_commits.wait_until_visible(session, max(0.0, until - time.monotonic()))
+        return visible
+
+    # -- form --------------------------------------------------------------------------------------------------------
+
     @property
     def position(self) -> BinlogPosition:
         """Return the offset as the contract has it, the GTID set as text."""
@@ -86,6 +114,8 @@ class MySqlOffset(NamedTuple):
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         """Read what ``to_json`` returned. Raises ValueError for a position of another kind of source."""
         position = read_position(body)
+        if position.gtids is None:
+            raise ValueError("a position without GTIDs")
         gtids = GtidSet.parse(position.gtids)
         return cls(position.epoch, position.file, position.pos, gtids, position.server_uuid)
 

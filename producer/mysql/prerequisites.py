@@ -101,17 +101,37 @@ def binlog_has_complete_rows(source: CheckedSource) -> Iterator[str]:
         )
 
 
-def transactions_have_gtids(source: CheckedSource) -> Iterator[str]:
-    """Transactions have GTIDs: the offset is a set of them, and they say what a SELECT sees."""
+def transactions_are_seen(source: CheckedSource) -> Iterator[str]:
+    """What a SELECT sees is told by GTIDs, or by InnoDB's list of transactions (``engine_commits.py``)."""
+    if _has_gtids(source):
+        consistency = source.settings.get("enforce_gtid_consistency", "OFF")
+        if consistency != "ON":
+            yield f"enforce_gtid_consistency is {consistency}; SET PERSIST enforce_gtid_consistency = ON"
+        return
     mode = source.settings.get("gtid_mode", "OFF")
-    consistency = source.settings.get("enforce_gtid_consistency", "OFF")
-    if consistency != "ON":
-        yield f"enforce_gtid_consistency is {consistency}; SET PERSIST enforce_gtid_consistency = ON"
-    if mode != "ON":
+    if not sees_commits(source.session):
+        name = account(source.session)
         yield (
-            f"gtid_mode is {mode}: transactions have no GTIDs; SET PERSIST gtid_mode = ON "
-            "(step by step: OFF_PERMISSIVE, ON_PERMISSIVE, ON)"
+            f"gtid_mode is {mode}, and the account {name} lacks PROCESS, which then shows what a snapshot waits for; "
+            f"SET PERSIST gtid_mode = ON (step by step: OFF_PERMISSIVE, ON_PERMISSIVE, ON), or "
+            f"GRANT PROCESS ON *.* TO {name}"
         )
+    for (engine,) in query(source.session, _OTHER_ENGINES):
+        yield (
+            f"gtid_mode is {mode}, and the server has the transactional engine {engine}: when its commits become "
+            "visible is known by GTIDs only; SET PERSIST gtid_mode = ON (step by step: OFF_PERMISSIVE, ON_PERMISSIVE, "
+            "ON), or start the server without the engine"
+        )
+
+
+def _has_gtids(source: CheckedSource) -> bool:
+    return source.settings.get("gtid_mode", "OFF") == "ON"
+
+
+_OTHER_ENGINES: Final = (
+    "SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS = 'YES' AND SUPPORT IN ('YES', 'DEFAULT') "
+    "AND ENGINE <> 'InnoDB'"
+)
 
 
 def server_id_is_unique(source: CheckedSource) -> Iterator[str]:
@@ -213,20 +233,35 @@ def xa_commits_are_seen(source: CheckedSource) -> Iterator[str]:
         )
 
 
+def positions_have_gtids(source: CheckedSource) -> Iterator[str]:
+    """A position is of one server; only GTIDs are the same on another one."""
+    if not _has_gtids(source):
+        yield (
+            f"gtid_mode is {source.settings.get('gtid_mode', 'OFF')}: the offset is file and position in the binlog of "
+            "this server, and the capture cannot go on on another one; a snapshot waits for InnoDB's transactions "
+            "(innodb_trx) instead of gtid_executed"
+        )
+
+
 Check = Callable[[CheckedSource], Iterator[str]]
 
 REQUIRED: Final[tuple[Check, ...]] = (
     server_is_supported,
     binlog_is_written,
     binlog_has_complete_rows,
-    transactions_have_gtids,
+    transactions_are_seen,
     server_id_is_unique,
     account_may_read,
     zone_is_utc,
     replica_logs_applied_changes,
     binlog_has_the_databases,
 )
-ADVISED: Final[tuple[Check, ...]] = (cascades_are_not_logged, binlog_is_durable, xa_commits_are_seen)
+ADVISED: Final[tuple[Check, ...]] = (
+    cascades_are_not_logged,
+    binlog_is_durable,
+    xa_commits_are_seen,
+    positions_have_gtids,
+)
 
 
 def _replicates(source: CheckedSource) -> bool:

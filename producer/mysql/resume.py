@@ -37,6 +37,12 @@ def resume_offset(
     partly written. Raises SourceBehindError if it has not executed them yet, BinlogError if the binlog that follows
     ``stored`` is purged or lost.
     """
+    if not database.has_gtids(session):
+        raise BinlogError(
+            "gtid_mode of the source is not ON, and the stored offset is a set of GTIDs",
+            hint="SET PERSIST gtid_mode = ON, or take a new snapshot under another topic.prefix, or with "
+            "snapshot.mode=when_needed",
+        )
     _require_binlog(session, stored)
     _require_transactions(session, stored, started, required)
     server = database.server_uuid(session)
@@ -142,17 +148,25 @@ def _numbering_continues(session: Connection[Any], stored: MySqlOffset, files: S
 
 def _is_next(session: Connection[Any], stored: MySqlOffset) -> bool:
     """Return whether an event begins at the stored position, and not a transaction that was read before."""
-    position = f"IN {session.escape(stored.file)} FROM {stored.pos}"
+    event = event_at(session, stored)
+    if event is None:
+        return False
+    if event[0] not in GTID_EVENTS:
+        return True
+    gtid = event[1].split("'")[1].lower()
+    return not stored.gtids.has(gtid)
+
+
+def event_at(session: Connection[Any], offset: MySqlOffset) -> tuple[str, str] | None:
+    """Return type and description of the event that begins at an offset within its file; None: none begins there."""
+    position = f"IN {session.escape(offset.file)} FROM {offset.pos}"
     try:
         [event] = query(session, f"SHOW BINLOG EVENTS {position} LIMIT 1")
     except SourceError as error:
         if "code" not in error.context or error.context["code"] != _NO_EVENT_THERE:
             raise
-        return False
-    if event[2] not in GTID_EVENTS:
-        return True
-    gtid = str(event[5]).split("'")[1].lower()
-    return not stored.gtids.has(gtid)
+        return None
+    return str(event[2]), str(event[5])
 
 
 _NO_EVENT_THERE: Final = 1220

@@ -23,6 +23,8 @@ from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.runtime.errors import SchemaError
 
+_VISIBLE_S: Final = 60.0
+"""How long the transactions before the end of the binlog may take to become visible."""
 _HOLDERS: Final = (
     "SELECT t.PROCESSLIST_ID, l.LOCK_TYPE, l.LOCK_STATUS FROM performance_schema.metadata_locks l "
     "JOIN performance_schema.threads t ON t.THREAD_ID = l.OWNER_THREAD_ID "
@@ -73,8 +75,8 @@ class MySqlSnapshotSession:
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def wait_until_executed(self, offset: Offset, timeout_s: float) -> None:
-        """Wait for the GTIDs: the catalog has what is executed."""
-        watermark.wait_until_executed(self._connection, mysql_offset(offset), timeout_s)
+        """Wait for its transactions: the catalog has what is executed."""
+        mysql_offset(offset).wait_until_executed(self._connection, timeout_s)
 
     def describe(self, table: TableId) -> CatalogTable:
         """Read the definition from information_schema."""
@@ -162,8 +164,10 @@ class MySqlSnapshotSession:
     # -- splits ------------------------------------------------------------------------------------------------------
 
     def current_offset(self) -> MySqlOffset:
-        """Return the end of the binlog."""
-        return watermark.current_offset(self._connection)
+        """Return the end of the binlog, once what it includes is visible."""
+        end = watermark.current_offset(self._connection)
+        end.wait_until_executed(self._connection, _VISIBLE_S)
+        return end
 
     def low_watermark(self, barrier: Offset, timeout_s: float) -> MySqlOffset:
         """Return the executed GTID set after the wait."""

@@ -16,15 +16,18 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import catalog, prerequisites, resume
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.authentication import transport_warning
-from tailrace.producer.mysql.binlog.stream import BinlogStream
+from tailrace.producer.mysql.binlog.stream import BinlogFileStream, BinlogStream
 from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
 from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.catalog_session import MySqlCatalogSession
 from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import SourceSettings
+from tailrace.producer.mysql.file_offset import FileOffset, requested_pos
+from tailrace.producer.mysql.file_resume import resume_in_file
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
 from tailrace.producer.mysql.watermark import current_offset
+from tailrace.schemas.watermark import read_position
 
 log = structlog.get_logger(__name__)
 
@@ -73,9 +76,15 @@ class MySqlSource:
     def open_stream(
         self, start: Offset, captures: TableFilter, prepared: Iterable[TransactionPrepared] = ()
     ) -> ChangeStream:
-        """Request the binlog by GTID set."""
-        settings = replace(self._settings, server_uuid=mysql_offset(start).server_uuid)
-        stream = BinlogStream(settings, start=mysql_offset(start).gtids, server_id=self._server_id, captures=captures)
+        """Request the binlog by GTID set, or by file and position."""
+        offset = mysql_offset(start)
+        settings = replace(self._settings, server_uuid=offset.server_uuid)
+        stream: BinlogStream
+        if isinstance(offset, FileOffset):
+            at = offset.file, requested_pos(offset)
+            stream = BinlogFileStream(settings, at, server_id=self._server_id, captures=captures)
+        else:
+            stream = BinlogStream(settings, start=offset.gtids, server_id=self._server_id, captures=captures)
         stream.open()
         history = BinlogHistory(
             settings,
@@ -114,19 +123,21 @@ class MySqlSource:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def read_offset(self, body: Mapping[str, Any]) -> MySqlOffset:
-        """Read binlog coordinates and GTID set."""
-        return MySqlOffset.from_json(body)
+        """Read binlog coordinates, and the GTID set if there is one."""
+        kind = FileOffset if read_position(body).gtids is None else MySqlOffset
+        return kind.from_json(body)
 
     def start_offset(self, *, epoch: int = 1) -> MySqlOffset:
         """Return the executed GTID set, at the start of the current binlog file.
 
         Not at its end: transactions that are in the binlog but not executed yet are still to be read, and until they
         are, no split may count as passed. The first events of the stream set the actual coordinates.
+        Without GTIDs, return the end: what precedes it is waited for before each split is read.
         """
         with closing(self.connect()) as session:
             end = current_offset(session, epoch=epoch)
-        log.info("the stream starts at the end of the binlog", file=end.file, pos=end.pos, gtids=str(end.gtids))
-        return end._replace(pos=resume.FILE_START)
+        log.info("the stream starts at the end of the binlog", **_facts(end))
+        return end if isinstance(end, FileOffset) else end._replace(pos=resume.FILE_START)
 
     def resume_offset(
         self,
@@ -137,11 +148,14 @@ class MySqlSource:
         last: TransactionCommit | None = None,
     ) -> MySqlOffset:
         """Compare the GTIDs with the purged and the executed set, and the coordinates with the binlog files."""
+        marks = [mysql_offset(offset) for offset in required]
         with closing(self.connect()) as session:
-            offset = resume.resume_offset(
-                session, mysql_offset(stored), started=started, required=[mysql_offset(offset) for offset in required]
-            )
-        if last is not None and offset == stored:
+            at = mysql_offset(stored)
+            if isinstance(at, FileOffset):
+                offset: MySqlOffset = resume_in_file(session, at, started=started, required=marks)
+            else:
+                offset = resume.resume_offset(session, at, started=started, required=marks)
+        if last is not None and offset.epoch == stored.epoch:
             settings = replace(self._settings, server_uuid=offset.server_uuid)
             history = BinlogHistory(settings, server_id=self._server_id, captures=lambda _: False)
             resume.require_same_transaction(last, history.end_of(last.gtid))
@@ -151,3 +165,10 @@ class MySqlSource:
         """Return file, position and executed GTID set."""
         with closing(self.connect()) as session:
             return current_offset(session, epoch=epoch)
+
+
+def _facts(offset: MySqlOffset) -> dict[str, object]:
+    """Return what the log says of an offset: also how a snapshot will tell what is visible."""
+    if isinstance(offset, FileOffset):
+        return {"file": offset.file, "pos": offset.pos, "barrier": "innodb_trx"}
+    return {"file": offset.file, "pos": offset.pos, "gtids": str(offset.gtids), "barrier": "gtid_executed"}

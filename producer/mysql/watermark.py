@@ -9,59 +9,46 @@ Invariant: a SELECT after LW sees every transaction of LW, of whatever kind. A k
 the stream wrote nevertheless would not do: a later change of the same key, which LW contains too, would be skipped
 behind it. ``tests/integration/test_server_order.py`` has what this rests on, for each version of the server.
 
+Without GTIDs LW is file and position too: an end of the binlog that was read first. All that precedes it was waited for
+then (``engine_commits.py``).
+
 The barrier is the offset of the binlog reader when it opened the split: the SELECT must see everything that the binlog
 reader has skipped.
 """
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
 from pymysql.connections import Connection
 
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.mysql import connection as database
-from tailrace.producer.mysql import xa_commits
+from tailrace.producer.mysql.file_offset import FileOffset
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 
 
-def current_offset(session: Connection, *, epoch: int = 1) -> MySqlOffset:
-    """Return the end of the binlog, with the transactions executed by now."""
+def current_offset(session: Connection[Any], *, epoch: int = 1) -> MySqlOffset:
+    """Return the end of the binlog: with the transactions executed by now, if the server gives all of them GTIDs."""
     file, pos, gtids = database.binlog_position(session)
-    return MySqlOffset(epoch, file, pos, GtidSet.parse(gtids), database.server_uuid(session))
+    server = database.server_uuid(session)
+    if not database.has_gtids(session):
+        return FileOffset.at(epoch, file, pos, server)
+    return MySqlOffset(epoch, file, pos, GtidSet.parse(gtids), server)
 
 
-def wait_until_executed(session: Connection, barrier: MySqlOffset, timeout_s: float) -> None:
-    """Wait until the server has executed every GTID of the barrier.
-
-    Raises SourceUnavailableError on timeout.
-    """
-    if not database.wait_for_gtids(session, str(barrier.gtids), timeout_s):
-        raise SourceUnavailableError(
-            "transactions read from the binlog did not become visible on the server",
-            hint="check that the producer reads binlog and tables from the same server, and that it is not stalled",
-            waited_s=timeout_s,
-            gtids=str(barrier.gtids),
-        )
-
-
-def take_low(session: Connection, barrier: MySqlOffset, timeout_s: float) -> MySqlOffset:
-    """Wait for the barrier, then return the low watermark: the executed GTID set at the barrier's coordinates.
+def take_low(session: Connection[Any], barrier: MySqlOffset, timeout_s: float) -> MySqlOffset:
+    """Wait for the barrier, then return the low watermark, whose coordinates are at or after those of the barrier.
 
     On return all of it is visible. Every change that the rows do not contain is at or after these coordinates.
-    Raises SourceUnavailableError after ``timeout_s``, whichever of the two waits takes long.
+    Raises SourceUnavailableError after ``timeout_s``, whichever of the waits takes long.
     """
-    until = time.monotonic() + timeout_s
-    wait_until_executed(session, barrier, timeout_s)
-    server = database.server_uuid(session)
-    require_same_server(barrier.server_uuid, server)
-    low = barrier._replace(gtids=GtidSet.parse(database.executed_gtids(session)))
-    xa_commits.wait_until_visible(session, max(0.0, until - time.monotonic()))
-    return low
+    require_same_server(barrier.server_uuid, database.server_uuid(session))
+    return barrier.visible(session, timeout_s)
 
 
-def take_high(session: Connection, low: MySqlOffset) -> MySqlOffset:
+def take_high(session: Connection[Any], low: MySqlOffset) -> MySqlOffset:
     """Return the high watermark: the end of the binlog after the SELECT."""
     high = current_offset(session, epoch=low.epoch)
     require_same_server(low.server_uuid, high.server_uuid)

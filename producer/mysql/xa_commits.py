@@ -57,6 +57,11 @@ def wait_until_visible(session: Connection[Any], timeout_s: float) -> None:
     if not sees_commits(session):
         _require_no_xa(session, version)
         return
+    wait_for_commits(session, timeout_s)
+
+
+def wait_for_commits(session: Connection[Any], timeout_s: float) -> None:
+    """Wait until no XA commit that runs now is left; needs PROCESS. Raises SourceUnavailableError on timeout."""
     deadline = time.monotonic() + timeout_s
     committing = _committing(session)
     while committing:

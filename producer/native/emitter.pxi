@@ -488,6 +488,8 @@ cdef class ChangeEmitter:
     cdef int _enter(self, begin, EventValues *values, int64_t *commit_ts_us) except -1:
         """Take what the events of a transaction have in common; the transaction keeps the text of its GTID."""
         values.gtid.data = <const unsigned char *> PyUnicode_AsUTF8AndSize(field(begin, 0), &values.gtid.size)
+        if values.gtid.size > 5 and not memcmp(values.gtid.data, b"file=", 5):
+            values.gtid.size = 0  # a name, no GTID
         values.thread = -1 if field(begin, 6) is None else field(begin, 6)
         commit_ts_us[0] = field(begin, 5)
         return 0

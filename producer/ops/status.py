@@ -73,7 +73,10 @@ class StreamStatus:
 
     file: str = ""
     pos: int = 0
-    gtids: str = ""
+    gtids: str | None = ""
+    """None: the offset is file and position alone."""
+    barrier: str = ""
+    """What a snapshot reader waits for: "gtid_executed", or "innodb_trx" without GTIDs; "" before the first commit."""
     source_ts_us: int = 0
     """Commit time of the last transaction at the source, microseconds since the epoch; 0 before the first."""
     received_ts_us: int = 0
@@ -300,6 +303,7 @@ class Status:
         with self._lock:
             stream = self._stream
             stream.file, stream.pos, stream.gtids = position["file"], position["pos"], position["gtids"]
+            stream.barrier = "innodb_trx" if stream.gtids is None else "gtid_executed"
             stream.commits += 1
             stream.committed_ts_us = time.time_ns() // 1000
             # A clock of the source that is ahead must not hide an outage.

@@ -49,6 +49,12 @@ def resolve_resume_position(offset: ConnectorOffset, source: MySqlSource, sessio
     Raises TakeoverError or BinlogError if the binlog no longer has that position, or its events contradict the offset.
     """
     notes: list[str] = []
+    if not database.has_gtids(session):
+        raise TakeoverError(
+            "gtid_mode of the source is not ON: the position of a connector is taken over by GTIDs",
+            hint="set gtid_mode=ON while the connector runs, and stop it when it has read a transaction with a GTID; "
+            "or start `tailrace produce` under another topic.prefix",
+        )
     if offset.gtids:
         gtids = GtidSet.parse(offset.gtids)
         _require_history(session, gtids)

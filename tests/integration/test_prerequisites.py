@@ -63,7 +63,6 @@ def test_correct_server_has_no_problems(own_server: MySqlServer, shop: Database)
         ("binlog_row_image", "NOBLOB", "FULL", "SET PERSIST binlog_row_image = 'FULL'"),
         ("binlog_row_metadata", "MINIMAL", "FULL", "SET PERSIST binlog_row_metadata = 'FULL'"),
         ("binlog_row_value_options", "PARTIAL_JSON", "", "SET PERSIST binlog_row_value_options = ''"),
-        ("gtid_mode", "ON_PERMISSIVE", "ON", "SET PERSIST gtid_mode = ON"),
     ],
 )
 def test_wrong_setting_is_reported_with_value_and_statement(
@@ -211,8 +210,8 @@ def test_unseen_xa_commits_are_noted() -> None:
     assert "PROCESS" not in str(after)
 
 
-def test_server_without_binlog_and_gtids() -> None:
-    """All problems are reported at once."""
+def test_server_without_binlog() -> None:
+    """GTIDs are not required."""
     with MySqlServer(
         settings={
             "log_bin": None,
@@ -226,7 +225,7 @@ def test_server_without_binlog_and_gtids() -> None:
         database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
         found = problems_of(settings_of(bare), [TableId("shop", "t")])
 
-    assert [problem.split(" is ")[0] for problem in found] == ["log_bin", "enforce_gtid_consistency", "gtid_mode"]
+    assert [problem.split(" is ")[0] for problem in found] == ["log_bin"]
 
 
 def test_databases_excluded_from_the_binlog_are_reported() -> None:

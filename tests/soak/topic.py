@@ -134,7 +134,7 @@ def in_order(records: Sequence[Read]) -> list[Read]:
 def low_sets(marks: Iterable[Watermark]) -> dict[str, Gtids]:
     """Return what the low watermark of each split of an initial snapshot has executed."""
     return {
-        mark.split: Gtids(mark.position.gtids)
+        mark.split: Gtids(mark.position.gtids or "")
         for mark in marks
         if mark.kind is WatermarkKind.LOW and not mark.incremental
     }

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import PositionAdvanced, TransactionBegin, TransactionCommit
+from tailrace.producer.model.binlog_events import (
+    PositionAdvanced,
+    TransactionBegin,
+    TransactionCommit,
+    anonymous_name,
+    begin_of,
+    gtid_of,
+)
+from tailrace.producer.mysql.file_offset import FileOffset
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.schemas.sequence import file_number
@@ -73,3 +81,47 @@ def test_file_names_order_by_their_number() -> None:
     assert file_number("") == 0
     with pytest.raises(BinlogError, match="numeric suffix"):
         AT.before(AT._replace(file="binlog.index"))
+
+
+# -- without GTIDs ---------------------------------------------------------------------------------------------------
+
+POSITION = FileOffset.at(2, "binlog.999999", 500, SERVER)
+
+
+@pytest.mark.parametrize(
+    ("file", "pos", "contained"),
+    [("binlog.999999", 400, True), ("binlog.999999", 500, False), ("binlog.1000000", 4, False)],
+)
+def test_a_position_contains_what_begins_before_it(file: str, pos: int, contained: bool) -> None:
+    begin = TransactionBegin(anonymous_name(file, pos + 70), file, pos, pos + 140, 0, 0, None, 1)
+
+    assert POSITION.contains(begin) is contained
+    assert POSITION.including(begin.gtid).contains(begin)
+    assert (POSITION.including(begin.gtid) == POSITION) is contained
+    assert POSITION.at_begin(begin).coordinates == (int(file.rpartition(".")[2]), pos)
+
+
+def test_a_position_moves_to_the_end_of_a_transaction() -> None:
+    later = POSITION.after(TransactionCommit(anonymous_name("binlog.1000000", 74), "binlog.1000000", 300, 0))
+
+    assert later == FileOffset.at(2, "binlog.1000000", 300, SERVER)
+    assert isinstance(later, FileOffset)
+    assert isinstance(later.advanced_to(PositionAdvanced("binlog.1000000", 400, 0)), FileOffset)
+    assert later.including(f"{SERVER}:8").coordinates == (1_000_000, 301)
+
+
+def test_both_forms_are_distinguished() -> None:
+    assert FileOffset.from_json(POSITION.to_json()) == POSITION
+    assert POSITION.to_json()["gtids"] is None
+    with pytest.raises(ValueError, match="without GTIDs"):
+        MySqlOffset.from_json(POSITION.to_json())
+    with pytest.raises(ValueError, match="with GTIDs"):
+        FileOffset.from_json(AT.to_json())
+
+
+def test_names_are_no_gtids() -> None:
+    name = anonymous_name("a,pos=b.000001", 74)
+
+    assert (gtid_of(name), begin_of(name)) == (None, ("a,pos=b.000001", 74))
+    assert (gtid_of(f"{SERVER}:1"), begin_of(f"{SERVER}:1")) == (f"{SERVER}:1", None)
+    assert gtid_of("") is None

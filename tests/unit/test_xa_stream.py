@@ -305,6 +305,7 @@ def test_no_prepare_is_taken_from_behind_a_file_that_cannot_be_read(monkeypatch:
 
     monkeypatch.setattr(xa_history, "connect", lambda _: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(xa_history, "query", lambda *_: [(f"f.00000{number}", 100) for number in (1, 2, 3)])
+    monkeypatch.setattr(xa_history, "has_gtids", lambda _: True)
     monkeypatch.setattr(xa_history, "purged_gtids", lambda _: "")
     settings: Any = None
     history = History(settings, server_id=1, captures=lambda _: True, max_search_bytes=10_000)

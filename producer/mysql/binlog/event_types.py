@@ -24,6 +24,7 @@ WRITE_ROWS: Final = 30
 UPDATE_ROWS: Final = 31
 DELETE_ROWS: Final = 32
 GTID: Final = 33
+ANONYMOUS_GTID: Final = 34
 XA_PREPARE: Final = 38
 PARTIAL_UPDATE_ROWS: Final = 39
 TRANSACTION_PAYLOAD: Final = 40
@@ -66,7 +67,7 @@ _EXPECTED: Final = {QUERY: 13, TABLE_MAP: 8, WRITE_ROWS: 10, UPDATE_ROWS: 10, DE
 
 _NAMED: Final = {
     26: ("INCIDENT", f"the server lost changes from its binlog (see its error log): {NEW_SNAPSHOT}"),
-    34: ("ANONYMOUS_GTID", GTID_HINT),
+    ANONYMOUS_GTID: ("ANONYMOUS_GTID", GTID_HINT),
 }
 
 

@@ -1,6 +1,6 @@
 """Packets of the dump connection: the request of the binlog, and the server's answers.
 
-A request is a command and what follows it: it asks for what is not in a set of GTIDs, or for a file from its beginning
+A request is a command and what follows it: it asks for what is not in a set of GTIDs, or for a file from a position
 on. The server waits for further events at the end of its log. An answer has length u24, number u8, status u8, then an
 event; a full packet is continued.
 """
@@ -57,7 +57,7 @@ def bytes_needed(rest: bytes) -> int:
 _THROUGH_GTID: Final = 4
 """Flag: the request has a set of GTIDs."""
 _WITH_TAGS: Final = 1 << 56 | 1
-_FIRST_EVENT: Final = 4
+FIRST_EVENT: Final = 4
 """Position of the first event of a file, behind its magic number."""
 
 
@@ -78,9 +78,9 @@ def dump_from_gtids(executed: GtidSet, server_id: int) -> tuple[int, bytes]:
     gtids = b"".join(body)
     name = b"\0\0\0"  # the server finds the file
     head = struct.pack("<HII", _THROUGH_GTID, server_id, len(name))
-    return COMMAND.COM_BINLOG_DUMP_GTID, head + name + struct.pack("<QI", _FIRST_EVENT, len(gtids)) + gtids
+    return COMMAND.COM_BINLOG_DUMP_GTID, head + name + struct.pack("<QI", FIRST_EVENT, len(gtids)) + gtids
 
 
-def dump_from_file(name: str, server_id: int) -> tuple[int, bytes]:
-    """Return the request of everything from the beginning of a file on."""
-    return COMMAND.COM_BINLOG_DUMP, struct.pack("<IHI", _FIRST_EVENT, 0, server_id) + name.encode()
+def dump_from_file(name: str, server_id: int, pos: int = FIRST_EVENT) -> tuple[int, bytes]:
+    """Return the request of everything from a position in a file on, which has 32 bits in it."""
+    return COMMAND.COM_BINLOG_DUMP, struct.pack("<IHI", pos, 0, server_id) + name.encode()

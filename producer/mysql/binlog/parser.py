@@ -56,8 +56,8 @@ _MAX_TABLE_IDS: Final = 10_000
 class BinlogParser:
     """Parses the stream of one dump connection. ``file`` and ``pos`` are the position after the last event."""
 
-    def __init__(self, captures: Callable[[TableId], bool], *, verify: bool = True) -> None:
-        """``verify`` checks the CRC-32 of each event that has one."""
+    def __init__(self, captures: Callable[[TableId], bool], *, verify: bool = True, anonymous: bool = False) -> None:
+        """``verify`` checks the CRC-32 of each event that has one; ``anonymous``: see ``TransactionParser``."""
         self.file = ""
         self.pos = 0
         self._captures = captures
@@ -71,7 +71,8 @@ class BinlogParser:
         self._suspended = False  # the loop must stop for the payload
         self._tables: dict[bytes, CachedTable | None] = {}
         self._definitions = DefinitionCache(captures)
-        self._transactions = TransactionParser(captures)
+        self._transactions = TransactionParser(captures, anonymous=anonymous)
+        self._begins = {event_types.GTID, event_types.GTID_TAGGED, *([event_types.ANONYMOUS_GTID] if anonymous else [])}
         self._query: str | None = None
         self._native: PacketParser | None = None
         if loader.is_used():
@@ -119,6 +120,8 @@ class BinlogParser:
             self._required = 0 if self.pending else bytes_needed(chunk)
         # Within a compressed transaction the position is its end already, which is not reached.
         moved = (self.file, self.pos) != (file, pos) and not self.pending
+        # Without GTIDs the stream resumes by position: the one between ANONYMOUS_GTID and BEGIN would lose a time.
+        moved = moved and not (self._transactions.anonymous and self._transactions.current)
         if moved and not (events and events[-1].end == self.pos):
             events.append(PositionAdvanced(self.file, self.pos, 0))
         return events
@@ -290,7 +293,7 @@ class BinlogParser:
         """Parse the event in the packet at ``at``, of any type except TABLE_MAP, ROWS and XID."""
         stop = at + 5 + int.from_bytes(data[at + 14 : at + 18], "little")
         start, end = at + _BODY, stop - self._checksum_bytes
-        if event_type in {event_types.GTID, event_types.GTID_TAGGED}:
+        if event_type in self._begins:
             self._query = None
             if len(self._tables) > _MAX_TABLE_IDS:
                 self._tables.clear()

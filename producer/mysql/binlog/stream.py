@@ -16,7 +16,7 @@ from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.model.binlog_events import Event, QueryEvent
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.packets import dump_from_gtids
+from tailrace.producer.mysql.binlog.packets import dump_from_file, dump_from_gtids
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.connection import (
     SourceSettings,
@@ -36,6 +36,9 @@ _BATCH: Final = 1 << 20
 
 class BinlogStream:
     """Follows the binlog of one server from a GTID set on. Not thread-safe, except ``wake``."""
+
+    anonymous = False
+    """Transactions need no GTID."""
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class BinlogStream:
         self._server_id = server_id
         self._heartbeat_s = heartbeat_s
         self._silence_timeout_s = silence_timeout_s
-        self._parser = BinlogParser(captures)
+        self._parser = BinlogParser(captures, anonymous=self.anonymous)
         self._connection: Any = None
         self._socket: socket.socket | None = None
         self._last_received_at = 0.0
@@ -230,3 +233,24 @@ class BinlogStream:
             nanoseconds = int(self._heartbeat_s * 1e9)
             cursor.execute(f"SET @master_heartbeat_period = {nanoseconds}, @source_heartbeat_period = {nanoseconds}")
         self._lower_case_names = stores_lower_case_names(self._connection)
+
+
+class BinlogFileStream(BinlogStream):
+    """Follows the binlog of one server from a position on, whose transactions need no GTIDs."""
+
+    anonymous = True
+
+    def __init__(
+        self,
+        settings: SourceSettings,
+        start: tuple[str, int],
+        *,
+        server_id: int,
+        captures: Callable[[TableId], bool],
+    ) -> None:
+        """``start``: an event begins there, that of a GTID or BEGIN, or one outside a transaction."""
+        super().__init__(settings, start=GtidSet({}), server_id=server_id, captures=captures)
+        self._first_file, self._first_pos = start
+
+    def _request(self) -> tuple[int, bytes]:
+        return dump_from_file(self._first_file, self._server_id, self._first_pos)

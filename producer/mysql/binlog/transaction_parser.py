@@ -6,6 +6,9 @@
     GTID  statement                               DDL and similar
     GTID  XA START  rows…  XA END  XA PREPARE     rows that are valid only if an XA COMMIT follows in another GTID
 
+Without GTIDs, the event in its place has none (ANONYMOUS_GTID), and the transaction is named by the position behind it,
+as ``anonymous_name`` does: that of its BEGIN or its only statement. Such a transaction can be read from its BEGIN on.
+
 The rows of an XA transaction are parsed where they are logged; ``xa_stream.py`` moves them to their XA COMMIT. What
 would lose or invent a change of a captured table becomes an event that says so. Raises BinlogError for transactions
 that are not complete.
@@ -26,6 +29,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionBegin,
     TransactionCommit,
     TransactionPrepared,
+    anonymous_name,
 )
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
@@ -65,7 +69,9 @@ class TransactionParser:
     The compiled extension parses the GTID, BEGIN and XID of usual transactions; it reads and sets what is public here.
     """
 
-    def __init__(self, captures: Callable[[TableId], bool]) -> None:
+    def __init__(self, captures: Callable[[TableId], bool], *, anonymous: bool = False) -> None:
+        """``anonymous``: transactions need no GTID."""
+        self.anonymous = anonymous
         self.number = 0
         """Number of rows events in the transaction so far, those of all tables, and of what is counted with them."""
         self.changed: set[CachedTable] = set()
@@ -75,7 +81,7 @@ class TransactionParser:
         self.has_xa = False
         """Set at XA statements; the binlog parser resets it."""
         self.current: str | None = None
-        """The GTID of the current transaction."""
+        """The GTID of the current transaction, or its name."""
         self.begin_pos = 0
         """Position of its GTID event."""
         self.commit_ts_us = 0
@@ -100,7 +106,9 @@ class TransactionParser:
         if stamp >> 55:
             at += _STAMP_BYTES
             stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little")
-        self._on_gtid(f"{self._name(server)}:{number}", stamp, position)
+        # The number of ANONYMOUS_GTID is 0.
+        gtid = f"{self._name(server)}:{number}" if number else anonymous_name(position.file, position.end)
+        self._on_gtid(gtid, stamp, position)
 
     def tagged_gtid(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
         """Read the body of a GTID event with a tag."""
@@ -200,7 +208,14 @@ class TransactionParser:
         named = tuple(tables) if len(tables) <= _MOST_NAMED else ()
         return (TransactionPrepared(xid, commit.gtid, position.file, begin_pos, captured, position.end, named), commit)
 
+    def _name_by_position(self, position: EventPosition) -> None:
+        """Name a transaction that is read from its BEGIN on."""
+        if self.anonymous and self.current is None:
+            self.current = anonymous_name(position.file, position.begin)
+            self.begin_pos, self.number, self.commit_ts_us = position.begin, 0, 0
+
     def _begin(self, thread: int, position: EventPosition, xid: str = "") -> TransactionBegin:
+        self._name_by_position(position)
         if self.current is None or self.is_open:
             raise BinlogError(
                 "a transaction in the binlog begins without a GTID, or within another one",
@@ -228,6 +243,7 @@ class TransactionParser:
         return TransactionCommit(self.end(position.file, position.begin), position.file, position.end, position.ts)
 
     def _definition(self, query: Query, position: EventPosition) -> QueryEvent:
+        self._name_by_position(position)
         gtid = self.current
         if gtid is None:
             raise BinlogError(

@@ -1,8 +1,9 @@
 """Reads transactions again from the binlog, over dump connections of their own.
 
 A transaction is requested by its GTID: the start set is everything that the server has executed, except that GTID. So
-the server finds the file itself. ``settings`` have the UUID of the server that the stream follows: another one has the
-transactions in other files, and a search there would miss one that exists.
+the server finds the file itself. One without a GTID is requested by the position in its name. ``settings`` have the
+UUID of the server that the stream follows: another one has the transactions in other files, and a search there would
+miss one that exists.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from tailrace.producer.model.binlog_events import (
     TransactionBegin,
     TransactionCommit,
     TransactionPrepared,
+    begin_of,
 )
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.packets import dump_from_file
-from tailrace.producer.mysql.binlog.stream import BinlogStream
+from tailrace.producer.mysql.binlog.packets import FIRST_EVENT
+from tailrace.producer.mysql.binlog.stream import BinlogFileStream, BinlogStream
 from tailrace.producer.mysql.binlog.xa_stream import (
     TransactionNotFoundError,
     TransactionPurgedError,
@@ -38,6 +40,7 @@ from tailrace.producer.mysql.connection import (
     SourceSettings,
     connect,
     executed_gtids,
+    has_gtids,
     purged_gtids,
     query,
     wait_for_gtids,
@@ -80,11 +83,8 @@ class BinlogHistory:
 
     def read(self, gtid: str, ended: PreparedTransactionEnded | None) -> Iterator[list[Event]]:
         """Yield the changes of one transaction, at the position of its XA COMMIT if that is ``ended``."""
-        executed = yield from self._when_executed(gtid)
-        stream = _SecondStream(
-            self._settings, start=executed.without(gtid), server_id=self._server_id, captures=self._captures
-        )
-        with stream:
+        begin = begin_of(gtid)
+        with self._from(begin) if begin else self._behind((yield from self._when_executed(gtid)), gtid) as stream:
             current = ""
             while True:
                 rows: list[Event] = []
@@ -124,21 +124,40 @@ class BinlogHistory:
 
     def end_of(self, gtid: str) -> TransactionCommit | None:
         """Return the end of a transaction; None if no binlog file of the server has it any more."""
+        begin = begin_of(gtid)
+        if begin is not None:
+            try:
+                return self._end(self._from(begin), gtid)
+            except TransactionPurgedError:
+                return None
         with closing(connect(self._settings)) as session:
             executed = GtidSet.parse(executed_gtids(session))
             if not executed.has(gtid) or GtidSet.parse(purged_gtids(session)).has(gtid):
                 return None
-        stream = _SecondStream(
-            self._settings, start=executed.without(gtid), server_id=self._server_id, captures=self._captures
-        )
+        return self._end(self._behind(executed, gtid), gtid)
+
+    def _end(self, stream: BinlogStream, gtid: str) -> TransactionCommit | None:
+        until = time.monotonic() + self._commit_wait_s
         with stream:
             while True:
+                if stream.anonymous and time.monotonic() >= until:
+                    return TransactionCommit("", stream.file, stream.pos, 0)  # the file is another one, and ends here
                 for event in stream.poll(_WAIT_S):
                     if isinstance(event, TransactionCommit) or (
                         isinstance(event, QueryEvent) and not event.in_transaction
                     ):
                         found = TransactionCommit(event.gtid, event.file, event.end, event.ts)
-                        return found if event.gtid == gtid else None
+                        return found if event.gtid == gtid or stream.anonymous else None
+
+    def _behind(self, executed: GtidSet, gtid: str) -> BinlogStream:
+        start = executed.without(gtid)
+        return _Second(self._settings, start=start, server_id=self._server_id, captures=self._captures)
+
+    def _from(self, begin: tuple[str, int]) -> BinlogStream:
+        with closing(connect(self._settings)) as session:
+            if all(file != begin[0] for file, *_ in query(session, "SHOW BINARY LOGS")):
+                raise TransactionPurgedError(f"the server no longer has the binlog file {begin[0]}")
+        return _SecondFileStream(self._settings, begin, server_id=self._server_id, captures=self._captures)
 
     def find(self, ended: PreparedTransactionEnded) -> Generator[list[Event], None, TransactionPrepared | None]:
         """Return the last XA PREPARE before ``ended``, which is before the first position of the capture.
@@ -154,7 +173,8 @@ class BinlogHistory:
             return known
         with closing(connect(self._settings)) as session:
             sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
-            purged = purged_gtids(session)
+            # Without GTIDs the server does not say whether older files had transactions.
+            has_all = has_gtids(session) and not purged_gtids(session)
         files = [file for file in sizes if file_number(file) <= file_number(ended.file)]
         searched, total = 0, sum(sizes[file] for file in files)
         log.info(
@@ -199,7 +219,7 @@ class BinlogHistory:
                 log.info("found the XA PREPARE of a transaction", xid=ended.xid, file=found.file, pos=found.pos)
                 # Whether it has rows of captured tables turns out when it is read.
                 return found._replace(captured=True)
-        if not purged:
+        if has_all:
             return None
         raise TransactionPurgedError("no binlog file of the server has its XA PREPARE")
 
@@ -207,7 +227,8 @@ class BinlogHistory:
         self, file: str, ended: PreparedTransactionEnded, opened: dict[str, TransactionPrepared]
     ) -> Iterator[list[Event]]:
         """Add the transactions that are prepared but not ended in a file, up to the event ``ended``."""
-        with _FileStream(self._settings, file=file, server_id=self._server_id) as stream:
+        start = file, FIRST_EVENT
+        with _SecondFileStream(self._settings, start, server_id=self._server_id, captures=lambda _: False) as stream:
             while True:
                 for event in stream.poll(_WAIT_S):
                     if event.file != file or (file == ended.file and event.end >= ended.end):
@@ -219,7 +240,7 @@ class BinlogHistory:
                 yield []
 
 
-class _SecondStream(BinlogStream):
+class _Second(BinlogStream):
     """A second dump connection: with a UUID of its own, or the server would end the first."""
 
     def _connect(self) -> None:
@@ -229,12 +250,5 @@ class _SecondStream(BinlogStream):
             cursor.execute("SET @slave_uuid = %s, @replica_uuid = %s", (own, own))
 
 
-class _FileStream(_SecondStream):
-    """Everything from the beginning of a file on, without rows."""
-
-    def __init__(self, settings: SourceSettings, *, file: str, server_id: int) -> None:
-        super().__init__(settings, start=GtidSet({}), server_id=server_id, captures=lambda _: False)
-        self._first_file = file
-
-    def _request(self) -> tuple[int, bytes]:
-        return dump_from_file(self._first_file, self._server_id)
+class _SecondFileStream(_Second, BinlogFileStream):
+    """From a position on."""

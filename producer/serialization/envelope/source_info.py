@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from time import time_ns
 from typing import Any, Final
 
-from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin, TransactionCommit
+from tailrace.producer.model.binlog_events import RowsEvent, TransactionBegin, TransactionCommit, gtid_of
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.types.text import json_string
@@ -43,7 +43,7 @@ def source_struct(
     pos: int,
     snapshot: bool = False,
     server_id: int = 0,
-    gtid: str | None = None,
+    gtid: str = "",
 ) -> Struct:
     """Return ``source`` of a record that is not a row."""
     values = _constants(prefix, database, table, "true" if snapshot else "false") | {
@@ -51,7 +51,7 @@ def source_struct(
         "ts_us": ts_us,
         "ts_ns": ts_us * 1000,
         "server_id": server_id,
-        "gtid": gtid,
+        "gtid": gtid_of(gtid),
         "file": file,
         "pos": pos,
         "row": 0,
@@ -128,9 +128,9 @@ class SourceInfo:
         now_us: int | None = None,
         first_row: int = 0,
     ) -> EventEnvelope:
-        """Return the envelope of the rows of an event; ``gtid`` may be empty (printed as null)."""
+        """Return the envelope of the rows of an event; ``gtid`` may be no GTID (printed as null)."""
         now = time_ns() // 1000 if now_us is None else now_us
-        gtid_json = f'"{gtid}"' if gtid else "null"
+        gtid_json = f'"{gtid}"' if gtid_of(gtid) else "null"
         before_row = self._before_row % (ts_us // 1000, ts_us, ts_us * 1000, server_id, gtid_json, f'"{file}"', pos)
         before_op = self._before_op(thread, query)
         return EventEnvelope(before_row.encode(), before_op.encode(), _processed(now).encode(), first_row)
@@ -157,7 +157,7 @@ class SourceInfo:
         """Format what the events of a transaction share."""
         self._begin, self._ts = begin, rows.ts
         ts_us = begin.commit_ts_us or rows.ts * 1_000_000
-        gtid_json = f'"{begin.gtid}"' if begin.gtid else "null"
+        gtid_json = f'"{begin.gtid}"' if gtid_of(begin.gtid) else "null"
         values = (ts_us // 1000, ts_us, ts_us * 1000, rows.server_id, gtid_json, f'"{rows.file}"')
         self._head = (self._event_head % values).encode()
         if self._clock_us < ts_us:

@@ -1,0 +1,140 @@
+"""Waits until a SELECT sees what the binlog has, on a server without GTIDs.
+
+A transaction is in the binlog before InnoDB commits it. InnoDB lists it until its rows are visible, so the wait takes
+three steps: read the end of the binlog, list InnoDB's transactions, wait until those that may be in their commit have
+left the list. All that precedes that end is visible then. ``performance_schema.log_status`` would not do: its position
+includes transactions that wait for a semi-synchronous replica.
+
+Not every transaction in the list is in its commit. Each of these shows that it was not, or that it has ended:
+
+- its session is idle: what it has committed is visible, as a statement ends behind its commit;
+- it has changed more rows since;
+- it belongs to no session: it is an XA transaction that is prepared, and what commits it is a statement
+  (``xa_commits.py``).
+
+InnoDB makes its list when nobody has read it for a tenth of a second. So each query has a transaction of its own, whose
+text in the list says where the binlog ended before: a list with such a text was made later. Readers take turns, and one
+list serves all whose end of the binlog is before that. To see that a transaction has left takes a further list.
+
+``tests/integration/test_without_gtids.py`` has what this rests on, for each version of the server.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from pymysql.connections import Connection
+
+from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.mysql import xa_commits
+from tailrace.producer.mysql.connection import binlog_position, query
+from tailrace.schemas.sequence import file_number
+
+_LISTED: Final = (
+    "SELECT /* tailrace at {file}:{pos} {number} */ trx_id, trx_mysql_thread_id, trx_rows_modified, p.COMMAND, "
+    "IF(trx_query LIKE 'SELECT /* tailrace at %', LEFT(trx_query, 300), NULL) "
+    "FROM information_schema.INNODB_TRX LEFT JOIN information_schema.PROCESSLIST p ON p.ID = trx_mysql_thread_id"
+)
+_MADE_AT: Final = re.compile(r"SELECT /\* tailrace at (\S+):(\d+) \d+ \*/")
+_FIRST_READ_ONLY: Final = 1 << 48
+"""InnoDB lists a transaction without changes under a number from here on."""
+_MOST: Final = 4000
+"""Transactions in a list that is surely whole: InnoDB cuts it off at 16 MB."""
+_PAUSE_S: Final = 0.11
+_TURN: Final = "'tailrace innodb_trx'"
+_IDLE: Final = "Sleep"
+
+
+class _Listed(NamedTuple):
+    """InnoDB's list at one moment."""
+
+    made: frozenset[str]
+    """The texts of ours in it: no two lists have the same."""
+    in_statements: Mapping[tuple[int, int], int]
+    """The transactions whose sessions are not idle now, by number and thread, with the rows they had changed."""
+
+
+def visible_end(session: Connection[Any], timeout_s: float) -> tuple[str, int]:
+    """Return an end of the binlog, once every transaction before it is visible.
+
+    Raises SourceUnavailableError after ``timeout_s``.
+    """
+    until = time.monotonic() + timeout_s
+    file, pos, _ = binlog_position(session)
+    end = file_number(file), pos
+    listed = _next_list(session, end, None, until)
+    waiting = None if listed is None else dict(listed.in_statements)
+    while waiting is None or waiting:
+        if listed is None or time.monotonic() >= until:
+            raise _stuck(waiting, timeout_s)
+        listed = _next_list(session, end, listed, until)
+        if listed is not None and waiting:
+            waiting = {each: rows for each, rows in waiting.items() if listed.in_statements.get(each) == rows}
+    xa_commits.wait_for_commits(session, max(0.0, until - time.monotonic()))
+    return file, pos
+
+
+def _next_list(session: Connection[Any], end: tuple[int, int], last: _Listed | None, until: float) -> _Listed | None:
+    """Return a list that is not ``last`` and was made when the binlog had reached ``end``; None: not in time."""
+    patience = max(1, round(until - time.monotonic()))
+    if query(session, f"SELECT GET_LOCK({_TURN}, {patience})")[0][0] != 1:
+        return None
+    try:
+        while True:
+            rows = _list(session)
+            made = frozenset(_text(row[4]) for row in rows if row[4])
+            if len(rows) < _MOST and any(map(end.__le__, map(_made_at, made))) and (not last or made != last.made):
+                break
+            if time.monotonic() >= until:
+                return None
+            time.sleep(_PAUSE_S)
+    finally:
+        query(session, f"SELECT RELEASE_LOCK({_TURN})")
+    in_statements = {
+        (int(transaction), thread): int(changed)
+        for transaction, thread, changed, command, _ in rows
+        if int(transaction) < _FIRST_READ_ONLY and thread and command != _IDLE
+    }
+    return _Listed(made, in_statements)
+
+
+def _list(session: Connection[Any]) -> list[tuple[Any, ...]]:
+    """Return InnoDB's list, with the texts that say when it was made."""
+    file, pos, _ = binlog_position(session)
+    # Without a transaction this session would not be in the list.
+    query(session, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    query(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+    try:
+        return query(session, _LISTED.format(file=file, pos=pos, number=time.time_ns()))
+    finally:
+        query(session, "ROLLBACK")
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _made_at(text: str) -> tuple[int, int]:
+    mark = _MADE_AT.match(text)
+    return (file_number(mark[1]), int(mark[2])) if mark else (0, 0)
+
+
+def _stuck(waiting: Mapping[tuple[int, int], int] | None, timeout_s: float) -> SourceUnavailableError:
+    if waiting is None:
+        return SourceUnavailableError(
+            "the list of InnoDB's transactions cannot be read in time: other sessions read it all the time, or it is "
+            "too long",
+            hint="let nothing else query information_schema.INNODB_TRX more often than once a second",
+            waited_s=timeout_s,
+            most=_MOST,
+        )
+    return SourceUnavailableError(
+        "transactions that may be in the binlog did not become visible on the server",
+        hint="look at these threads in SHOW PROCESSLIST: one statement changes rows for very long, or a "
+        "semi-synchronous replica does not respond",
+        threads=", ".join(str(thread) for _, thread in sorted(waiting)[:20]),
+        waited_s=timeout_s,
+    )

@@ -1,0 +1,356 @@
+"""A server without GTIDs: the offset is file and position, and a snapshot waits for InnoDB's list of transactions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+import pytest
+
+from tailrace.producer.errors import BinlogError, PrerequisiteError, SourceUnavailableError
+from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionBegin, TransactionCommit, anonymous_name
+from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql import watermark
+from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
+from tailrace.producer.mysql.binlog.xa_stream import TransactionPurgedError
+from tailrace.producer.mysql.connection import connect
+from tailrace.producer.mysql.file_offset import FileOffset
+from tailrace.producer.mysql.source import MySqlSource
+from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tests.embedded.mysql import MySqlServer
+from tests.support.binlog import account_settings, everything, settings_of
+from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
+from tests.support.commit_hold import KINDS, HeldServer, prepare_commit
+from tests.support.replication import run
+
+if TYPE_CHECKING:
+    from tailrace.producer.model.split import Split
+    from tests.embedded.kafka import KafkaBroker
+
+VERSION = "8.0.33"
+VERSIONS = ("8.0.15", VERSION)
+CHUNK = 10
+WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
+SEMI_SYNC = {
+    "plugin_load_add": "semisync_master.so",
+    "rpl_semi_sync_master_wait_point": "AFTER_SYNC",
+    "rpl_semi_sync_master_wait_for_slave_count": 1,
+    "rpl_semi_sync_master_timeout": 600_000,
+    "rpl_semi_sync_master_wait_no_slave": "ON",
+}
+"""Holds a commit between binlog and engine; the package of the older version lacks the plugin."""
+
+pytestmark = pytest.mark.mysql(*VERSIONS)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MySqlServer]:
+    """A server whose commits wait for a replica that does not exist, when that is switched on."""
+    with MySqlServer(version=VERSION, settings={**WITHOUT_GTIDS, **SEMI_SYNC}) as started:
+        run(started, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v INT)")
+        run(started, "INSERT INTO d.t VALUES (1, 0), (2, 0)")
+        yield started
+
+
+def source_of(server: MySqlServer, server_id: int = 4711) -> MySqlSource:
+    """Return a source as root."""
+    return MySqlSource(settings_of(server), server_id=server_id)
+
+
+def events_from(source: MySqlSource, start: Offset, transactions: int) -> list[Event]:
+    """Return the events of the next transactions."""
+    events: list[Event] = []
+
+    def complete() -> bool:
+        events.extend(stream.poll(0.2))
+        return sum(isinstance(event, TransactionCommit) for event in events) >= transactions
+
+    with closing(source.open_stream(start, everything)) as stream:
+        eventually(complete, "the transactions")
+    return events
+
+
+def value(server: MySqlServer, row: int = 1) -> int:
+    """Return what a new SELECT sees."""
+    return int(run(server, f"SELECT v FROM d.t WHERE id = {row}")[0][0])
+
+
+def held(server: MySqlServer, commit: Any) -> threading.Thread:
+    """Run a commit that waits for a replica, and return when the binlog has it."""
+    before = run(server, "SHOW MASTER STATUS")
+    run(server, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
+    thread = threading.Thread(target=commit)
+    thread.start()
+    eventually(lambda: run(server, "SHOW MASTER STATUS") != before, "the transaction in the binlog", 60)
+    return thread
+
+
+def release(server: MySqlServer, *threads: threading.Thread) -> None:
+    """Let the commits end."""
+    run(server, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+    for thread in threads:
+        thread.join(60)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_low_watermark_contains_what_is_visible(server: MySqlServer, kind: str) -> None:
+    """A transaction that the binlog has and no SELECT sees is waited for, whichever way it is committed."""
+    before = value(server)
+    commit = prepare_commit(server, kind, "UPDATE d.t SET v = v + 1 WHERE id = 1", f"{kind}-{before}")
+    with closing(connect(settings_of(server))) as session:
+        barrier = watermark.current_offset(session)
+        thread = held(server, commit)
+        try:
+            end = watermark.current_offset(session)
+            assert barrier.coordinates < end.coordinates
+            assert value(server) == before
+            with pytest.raises(SourceUnavailableError, match=r"did not become visible|does not end"):
+                watermark.take_low(session, barrier, 0)
+        finally:
+            release(server, thread)
+        low = watermark.take_low(session, barrier, 60)
+        assert isinstance(low, FileOffset)
+        assert low.coordinates >= end.coordinates
+    assert value(server) == before + 1
+
+
+def test_open_transactions_do_not_hold_a_snapshot(server: MySqlServer) -> None:
+    """What is idle, or changes more rows, was not in its commit; neither is an XA transaction that is prepared."""
+    idle, busy = server.connect(autocommit=False), server.connect(autocommit=False)
+    idle.cursor().execute("UPDATE d.t SET v = v + 1 WHERE id = 2")
+    numbers = "WITH RECURSIVE c AS (SELECT 1 n UNION ALL SELECT n + 1 FROM c WHERE n < 1000) SELECT n FROM c"
+    run(server, "CREATE TABLE d.n (n INT)", f"INSERT INTO d.n {numbers}", "CREATE TABLE d.many (n INT)")
+    with busy.cursor() as cursor:
+        cursor.execute("SELECT CONNECTION_ID()")
+        [(thread_of_busy,)] = cursor.fetchall()
+    fill = "INSERT INTO d.many SELECT a.n FROM d.n a, d.n b, d.n c"
+
+    def write() -> None:
+        with pytest.raises(pymysql.Error, match=r"interrupted|Lost connection"):
+            busy.cursor().execute(fill)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        writes = f"SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id = {thread_of_busy}"
+        eventually(lambda: run(server, writes)[0][0], "a transaction that writes", 60)
+        with closing(connect(settings_of(server))) as session:
+            watermark.take_low(session, watermark.current_offset(session), 60)
+        assert run(server, writes)[0][0]
+    finally:
+        run(server, f"KILL {thread_of_busy}")
+        thread.join(60)
+        idle.rollback()
+        idle.close()
+
+
+def test_several_readers_do_not_keep_each_other_from_the_list(server: MySqlServer) -> None:
+    """InnoDB makes its list only when nobody has asked for a tenth of a second; here all wait for the same commit."""
+    lows: list[object] = []
+    commit = prepare_commit(server, "plain", "UPDATE d.t SET v = v + 1 WHERE id = 1", "")
+    thread = held(server, commit)
+
+    def read() -> None:
+        with closing(connect(settings_of(server))) as session:
+            lows.append(watermark.take_low(session, watermark.current_offset(session), 60))
+
+    readers = [threading.Thread(target=read) for _ in range(12)]
+    try:
+        for reader in readers:
+            reader.start()
+        listed = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_query LIKE 'SELECT /* tailrace at%'"
+        eventually(lambda: run(server, listed)[0][0], "a list", 60)
+        assert not lows
+    finally:
+        release(server, thread)
+    for reader in readers:
+        reader.join(70)
+    assert len(lows) == 12
+
+
+def test_the_position_resumes_on_its_server_only(server: MySqlServer) -> None:
+    """Server, file, length and the last transaction are checked; another server is refused with what to do."""
+    source = source_of(server)
+    begin = source.start_offset()
+    run(server, "UPDATE d.t SET v = v + 1 WHERE id = 2", "UPDATE d.t SET v = v + 1 WHERE id = 2")
+    events = events_from(source, begin, 2)
+    commits = [event for event in events if isinstance(event, TransactionCommit)]
+    first, last = commits[:2]
+    stored = begin.after(first)
+    assert isinstance(stored, FileOffset)
+    assert first.gtid.startswith("file=binlog.0")
+
+    assert source.resume_offset(stored, started=(), required=(), last=first) == stored
+    rest = events_from(source, stored, 1)
+    assert next(e for e in rest if isinstance(e, TransactionCommit)) == last
+
+    for wrong, complaint in (
+        (stored._replace(server_uuid="0" * 36), "point database.hostname at the former server"),
+        (stored._replace(file="binlog.000999"), "no longer has the binlog file"),
+        (stored._replace(pos=1 << 30), "ends before what was read"),
+        (stored._replace(pos=stored.pos + 1), "no event begins"),
+    ):
+        with pytest.raises(BinlogError, match=complaint):
+            source.resume_offset(wrong, started=(), required=())
+    with pytest.raises(BinlogError, match="ends before what was read"):
+        source.resume_offset(stored, started=(), required=[stored._replace(pos=1 << 30)])
+    with pytest.raises(BinlogError, match="another transaction"):
+        source.resume_offset(stored, started=(), required=(), last=first._replace(ts=first.ts - 1))
+    begin_of_first = next(event for event in events if isinstance(event, TransactionBegin))
+    other = first._replace(gtid=anonymous_name(begin_of_first.file, begin_of_first.pos))
+    with pytest.raises(BinlogError, match="another transaction"):
+        source.resume_offset(stored, started=(), required=(), last=other)
+    run(server, "FLUSH BINARY LOGS")
+    at_end = begin.after(last)
+    moved = source.resume_offset(at_end, started=(), required=(), last=last)
+    assert (moved.coordinates[0], moved.pos, moved.epoch) == (at_end.coordinates[0] + 1, 4, at_end.epoch)
+
+
+def test_the_modes_do_not_mix(server: MySqlServer) -> None:
+    """A stored set of GTIDs is of no use without them; a stored position would miss a failover with them."""
+    source = source_of(server)
+    begin = source.start_offset()
+    with closing(connect(settings_of(server))) as session:
+        end = watermark.current_offset(session)
+    stored = source.read_offset({**end.to_json(), "gtids": f"{end.server_uuid}:1-5"})
+    with pytest.raises(BinlogError, match="gtid_mode of the source is not ON"):
+        source.resume_offset(stored, started=(), required=())
+    assert source.read_offset(begin.to_json()) == begin
+    assert begin.to_json()["gtids"] is None
+
+
+def test_the_account_must_see_transactions(server: MySqlServer) -> None:
+    """A weaker barrier is not taken silently: without PROCESS nothing is read."""
+    run(
+        server,
+        "CREATE USER blind IDENTIFIED BY 'b'",
+        "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO blind",
+    )
+    source = MySqlSource(account_settings(server.host, server.port, "blind", "b"), server_id=4712)
+    with pytest.raises(PrerequisiteError, match=r"GRANT PROCESS ON \*\.\* TO 'blind'@'%'"):
+        source.check([TableId("d", "t")])
+    assert any("cannot go on on another one" in note for note in source_of(server).check([TableId("d", "t")]))
+
+
+def test_an_xa_transaction_is_read_by_its_position(server: MySqlServer) -> None:
+    """Its rows are read again from its BEGIN, whose position is its name."""
+    source = source_of(server)
+    session = server.connect()
+    cursor = session.cursor()
+    for statement in ("XA START 'a'", "UPDATE d.t SET v = v + 10 WHERE id = 2", "XA END 'a'", "XA PREPARE 'a'"):
+        cursor.execute(statement)
+    begin = source.start_offset()
+    cursor.execute("XA COMMIT 'a'")
+    session.close()
+    events = events_from(source, begin, 1)
+    assert len([event for event in events if isinstance(event, RowsEvent)]) == 1
+    history = BinlogHistory(settings_of(server), server_id=4713, captures=everything)
+    with pytest.raises(TransactionPurgedError, match=r"no longer has the binlog file binlog\.000000"):
+        list(history.read(anonymous_name("binlog.000000", 4), None))
+
+
+@pytest.mark.kafka
+def test_rows_and_changes(server: MySqlServer, kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Snapshot, changes and a restart: each change once, and ``gtid`` is null as from Debezium."""
+    check_rows_and_changes(server, kafka_broker, prefix)
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_rows_and_changes_of_the_older_server(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """The same."""
+    with MySqlServer(version=VERSIONS[0], settings=WITHOUT_GTIDS) as older:
+        check_rows_and_changes(older, kafka_broker, prefix)
+
+
+def check_rows_and_changes(server: MySqlServer, broker: KafkaBroker, prefix: str) -> None:
+    """Capture a database of its own twice."""
+    run(server, "CREATE DATABASE c", "CREATE TABLE c.t (id INT PRIMARY KEY, v INT)")
+    run(server, "INSERT INTO c.t VALUES (1, 0), (2, 0), (3, 0)")
+    with CaptureThread(properties(server, broker, prefix, "c", {"provide.transaction.metadata": "true"})) as capture:
+        capture.wait_snapshot()
+        run(server, "UPDATE c.t SET v = 1 WHERE id = 1")
+        eventually(lambda: len(records_of(broker.bootstrap, prefix, "c", "t")) == 4, "the change")
+        stream = capture.status.snapshot()["stream"]
+        assert (stream["gtids"], stream["barrier"]) == (None, "innodb_trx")
+    run(server, "UPDATE c.t SET v = 2 WHERE id = 1", "FLUSH BINARY LOGS", "DELETE FROM c.t WHERE id = 2")
+    # Without the metadata, the compiled extension writes the changes.
+    with CaptureThread(properties(server, broker, prefix, "c")):
+        eventually(lambda: len(records_of(broker.bootstrap, prefix, "c", "t")) >= 7, "all changes")
+    records = records_of(broker.bootstrap, prefix, "c", "t")
+    seen = [(record.json["op"], record.json["source"]["gtid"]) for record in records if record.value]
+    assert seen == [("r", None)] * 3 + [("u", None), ("u", None), ("d", None)]
+    assert records[3].json["transaction"]["id"].startswith("file=binlog.0")
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_a_split_waits_until_a_select_sees_what_the_binlog_has(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """The stream skips a change of a split that is not opened yet, so the SELECT of the split must see it."""
+    with MySqlServer(version=VERSION, settings={**WITHOUT_GTIDS, **SEMI_SYNC}) as server:
+        run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(20))")
+        values = ", ".join(f"({n}, 'v{n}')" for n in range(1, 2 * CHUNK + 1))
+        run(server, f"INSERT INTO d.t VALUES {values}")
+        threads: list[threading.Thread] = []
+        ahead = threading.Event()
+
+        def hold_first_split(split: Split) -> None:
+            if split.number == 0:
+                change = f"UPDATE d.t SET v = 'unseen' WHERE id = {2 * CHUNK}"
+                threads.append(held(server, lambda: run(server, change)))
+                [(file, pos, *_)] = run(server, "SHOW MASTER STATUS")
+                eventually(lambda: _has_read(capture, file, pos), "the stream has read what is not visible")
+                ahead.set()
+
+        changes = {"snapshot.max.threads": 1, "incremental.snapshot.chunk.size": CHUNK}
+        settings = properties(server, kafka_broker, prefix, "d", changes)
+        with CaptureThread(settings, SnapshotHooks(before_high=hold_first_split)) as capture:
+            assert ahead.wait(300)
+            # Without the wait, the snapshot would end here.
+            eventually(lambda: _lists(server) or _snapshot_done(capture), "the next split waits", 60)
+            assert threads[0].is_alive(), "the transaction was committed without its replica"
+            release(server, *threads)
+            capture.wait_snapshot()
+            [(file, pos, *_)] = run(server, "SHOW MASTER STATUS")
+            eventually(lambda: _has_read(capture, file, pos), "the end of the binlog")
+
+        rows = verified_rows(kafka_broker.bootstrap, prefix, "d", "t").values()
+        assert {row["id"]: row["v"] for row in rows} == dict(run(server, "SELECT id, v FROM d.t"))
+
+
+def _has_read(capture: CaptureThread, file: str, pos: int) -> bool:
+    stream = capture.status.snapshot()["stream"]
+    return (stream["file"] or "", stream["pos"] or 0) >= (file, pos)
+
+
+def _lists(server: MySqlServer) -> bool:
+    """Whether a session has a transaction of its own just to be in the list."""
+    [(count,)] = run(server, "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_query LIKE '%tailrace at%'")
+    return bool(count)
+
+
+def _snapshot_done(capture: CaptureThread) -> bool:
+    return all(table["mode"] == "streaming" for table in capture.status.snapshot()["tables"].values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["other session", "one phase"])
+def test_the_older_server_holds_xa_commits_too(kind: str) -> None:
+    """8.0.15 gives no semi-synchronous plugin: a commit is held where its GTID would be executed."""
+    with HeldServer(version=VERSIONS[0], settings=WITHOUT_GTIDS) as server:
+        run(
+            server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v INT)", "INSERT INTO d.t VALUES (1, 0)"
+        )
+        commit = prepare_commit(server, kind, "UPDATE d.t SET v = v + 1", kind)
+        with closing(connect(settings_of(server))) as session:
+            barrier = watermark.current_offset(session)
+            with server.committing(commit):
+                assert value(server) == 0
+                with pytest.raises(SourceUnavailableError, match=r"did not become visible|does not end"):
+                    watermark.take_low(session, barrier, 0)
+            watermark.take_low(session, barrier, 60)
+        assert value(server) == 1
