@@ -38,6 +38,7 @@ SHOWN_BY: Final = {
         "integration/test_resume.py::test_transaction_continues_on_a_replica_that_applies_it_later",
         "integration/test_resume_position.py::test_reset_of_the_binlog_begins_an_epoch",
     ],
+    "the source has no GTIDs": ["integration/test_without_gtids.py::test_the_position_resumes_on_its_server_only"],
     "the source has not executed transactions that were read": [
         "integration/test_resume_position.py::test_missing_transactions_are_named"
     ],
