@@ -33,7 +33,7 @@ _VERSION: Final = '"<version>"'
 _RUN: Final = b"<run>"
 
 _RUN_HEADER: Final = "__debezium.context.runId"
-_GTID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:[1-9]\d*").fullmatch
+_GTID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(:[a-z_]\w*)?:[1-9]\d*").fullmatch
 _CLOCK_COLUMN: Final = "dtcn"
 """The column that the server fills with the time of an UPDATE."""
 _GIVEN_CLOCK: Final = re.compile(r'"2020-01-01T.*|15778368\d*|null').fullmatch
@@ -181,8 +181,8 @@ def _transactions(events: Iterable[_Event]) -> dict[str, _Transaction]:
 
 
 def _gtid_order(gtid: str) -> tuple[str, int]:
-    server, _, number = gtid.partition(":")
-    return server, int(number)
+    source, _, number = gtid.rpartition(":")
+    return source, int(number)
 
 
 def _streamed_event(value: Tree | None) -> _Event | None:

@@ -60,7 +60,8 @@ def run(
                 for statement in statements:
                     cursor.execute(statement)
 
-        execute((f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}", *SESSION, *BEFORE_SNAPSHOT))
+        tag = () if server.version.startswith("8.0.") else ("SET SESSION gtid_next = 'AUTOMATIC:parity'",)
+        execute((f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}", *SESSION, *tag, *BEFORE_SNAPSHOT))
         report("the rows for the snapshot are inserted")
         worker = stack.enter_context(ConnectWorker(broker.bootstrap)) if debezium_variants else None
         registry = stack.enter_context(SchemaRegistry()) if any(each.avro for each in variants) else None

@@ -76,9 +76,10 @@ _RENAMED: Final[Mapping[str, str]] = {
     "RESET SLAVE": "RESET REPLICA",
     "MASTER_": "SOURCE_",
     "_master": "_source",
-    "slave_": "replica_",
+    "slave": "replica",
+    "ssl=OFF": "tls_version=",
 }
-"""Words of replication that MySQL 8.4 removed, and those that older servers do not know."""
+"""Words that MySQL 8.4 removed, most of replication, and those that older servers do not know."""
 
 LOWER_CASE: Final = "-lower-case"
 """Marks a version, for ``prepare``, whose data directory is initialized with lower_case_table_names=1."""
@@ -131,8 +132,8 @@ class MySqlServer(SupervisedServer):
         worded = self._worded
 
         class Cursor(pymysql.cursors.Cursor):
-            def execute(self, query: str, args: object = None) -> int:
-                return super().execute(worded(query), args)
+            def execute(self, query: Any, args: object = None) -> int:
+                return super().execute(worded(query) if isinstance(query, str) else query, args)
 
         arguments: dict[str, Any] = {
             "host": self.host,

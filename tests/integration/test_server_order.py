@@ -16,14 +16,15 @@ import pytest
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.mysql import watermark, xa_commits
-from tailrace.producer.mysql.connection import connect, query
+from tailrace.producer.mysql.connection import binlog_position, connect, query
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import account_settings, settings_of
 from tests.support.capture import eventually
 from tests.support.commit_hold import KINDS, HeldServer, prepare_commit
 from tests.support.replication import REPLICA_SETTINGS, follow, run
 
-VERSIONS = ("8.0.15", "8.0.33")
+VERSIONS = ("8.0.15", "8.0.33", "9.7")
+OLDEST, LATER, NEWEST = (VERSIONS[0], VERSIONS[1], pytest.param(VERSIONS[2], marks=pytest.mark.long))
 SEEN_LATE = {("8.0.15", "other session"), ("8.0.15", "one phase")}
 """Commits whose GTID is executed before their rows are visible."""
 SEMI_SYNC = {
@@ -34,15 +35,15 @@ SEMI_SYNC = {
     "rpl_semi_sync_master_wait_no_slave": "ON",
 }
 """Holds a commit between binlog and engine; the package of the older version lacks the plugin."""
-NEWEST = pytest.mark.parametrize("server", VERSIONS[-1:], indirect=True)
+HELD_BY_A_REPLICA = pytest.mark.parametrize("server", [LATER, NEWEST], indirect=True)
 
 pytestmark = pytest.mark.mysql(*VERSIONS)
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=[OLDEST, LATER, NEWEST])
 def server(request: pytest.FixtureRequest) -> Iterator[HeldServer]:
     """A server with a table of one row, v = 0."""
-    with HeldServer(version=request.param, settings=SEMI_SYNC if request.param == VERSIONS[-1] else {}) as held:
+    with HeldServer(version=request.param, settings={} if request.param == OLDEST else SEMI_SYNC) as held:
         create_row(held)
         yield held
 
@@ -96,7 +97,7 @@ def test_the_low_watermark_is_visible(server: HeldServer, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["other session", "one phase"])
-@pytest.mark.parametrize("version", [VERSIONS[0], pytest.param(VERSIONS[1], marks=pytest.mark.long)])
+@pytest.mark.parametrize("version", [OLDEST, pytest.param(LATER, marks=pytest.mark.long), NEWEST])
 def test_the_low_watermark_of_a_replica_is_visible(version: str, kind: str) -> None:
     """A thread that applies a commit has the order of one that a client runs; it shows no statement in one phase."""
     with MySqlServer(version=version) as primary, HeldServer(version=version, settings=REPLICA_SETTINGS) as replica:
@@ -176,7 +177,7 @@ def test_the_binlog_has_what_a_select_sees(server: HeldServer, kind: str) -> Non
         writer.start()
         while writer.is_alive():
             value = int(query(session, "SELECT v FROM d.t")[0][0])
-            file, pos = query(session, "SHOW MASTER STATUS")[0][:2]
+            file, pos, _ = binlog_position(session)
             pairs.append((value, (file, pos)))
     writer.join()
     assert not failures, failures
@@ -184,7 +185,7 @@ def test_the_binlog_has_what_a_select_sees(server: HeldServer, kind: str) -> Non
     assert all(at >= ends[value] for value, at in pairs)
 
 
-@NEWEST
+@HELD_BY_A_REPLICA
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_binlog_moves_before_rows_are_visible(server: HeldServer, kind: str) -> None:
     """A position alone is no low watermark: a commit that waits for its replica is behind it, and is not seen."""
@@ -203,7 +204,7 @@ def test_the_binlog_moves_before_rows_are_visible(server: HeldServer, kind: str)
     assert executed(server) != known
 
 
-@NEWEST
+@HELD_BY_A_REPLICA
 def test_waiting_for_a_gtid_ends_when_it_is_executed(server: HeldServer) -> None:
     """WAIT_FOR_EXECUTED_GTID_SET does not return before the rows of a plain commit are visible."""
     commit, before, end = commit_of(server, "plain"), seen(server), position(server)

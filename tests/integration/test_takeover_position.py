@@ -17,6 +17,7 @@ from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.resume import GTID_EVENTS
 from tailrace.producer.takeover.takeover import TakeoverOptions, TakeoverResult, existing_topics
 from tailrace.schemas.names import state_topic
 from tests.support.capture import CaptureThread, configured, properties, records_of
@@ -77,7 +78,7 @@ class TakeoverSource(NamedTuple):
     def events(self, position: Position) -> list[tuple[int, str]]:
         """Position and type of each event after a position, without GTID and payload events."""
         rows = self.database.execute("SHOW BINLOG EVENTS IN %s FROM %s", position[:2])
-        return [(int(row[1]), str(row[2])) for row in rows if row[2] not in {"Gtid", "Transaction_payload"}]
+        return [(int(row[1]), str(row[2])) for row in rows if row[2] not in GTID_EVENTS | {"Transaction_payload"}]
 
     def begin(self, position: Position) -> int:
         """The position that a connector stores within the transaction that follows a position."""

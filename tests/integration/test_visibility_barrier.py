@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tailrace.producer.model.split import Split
     from tests.embedded.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.mysql("8.0.33"), pytest.mark.kafka]
+pytestmark = [pytest.mark.mysql("8.0.33", "9.7"), pytest.mark.kafka]
 
-VERSION = "8.0.33"
+VERSIONS = pytest.mark.parametrize("version", ["8.0.33", pytest.param("9.7", marks=pytest.mark.long)])
 CHUNK = 10
 SEMI_SYNC = {
     "plugin_load_add": "semisync_master.so",
@@ -36,9 +36,12 @@ SEMI_SYNC = {
 }
 
 
-def test_a_split_waits_until_a_select_sees_what_the_stream_has_read(kafka_broker: KafkaBroker, prefix: str) -> None:
+@VERSIONS
+def test_a_split_waits_until_a_select_sees_what_the_stream_has_read(
+    version: str, kafka_broker: KafkaBroker, prefix: str
+) -> None:
     """The stream skips a change of a split that is not opened yet, so the SELECT of the split must see it."""
-    with MySqlServer(version=VERSION, settings=SEMI_SYNC) as server:
+    with MySqlServer(version=version, settings=SEMI_SYNC) as server:
         run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(20))")
         values = ", ".join(f"({n}, 'v{n}')" for n in range(1, 2 * CHUNK + 1))
         run(server, f"INSERT INTO d.t VALUES {values}")
@@ -68,9 +71,12 @@ def test_a_split_waits_until_a_select_sees_what_the_stream_has_read(kafka_broker
         assert {row["id"]: row["v"] for row in rows} == dict(run(server, "SELECT id, v FROM d.t"))
 
 
-def test_a_large_xa_transaction_is_read_when_it_is_committed(kafka_broker: KafkaBroker, prefix: str) -> None:
+@VERSIONS
+def test_a_large_xa_transaction_is_read_when_it_is_committed(
+    version: str, kafka_broker: KafkaBroker, prefix: str
+) -> None:
     """Its rows are read again at its end, which the binlog has before the commit: it is neither lost nor an error."""
-    with MySqlServer(version=VERSION, settings=SEMI_SYNC) as server:
+    with MySqlServer(version=version, settings=SEMI_SYNC) as server:
         run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT)")
         session = server.connect()
         cursor = session.cursor()
@@ -101,9 +107,10 @@ def test_a_large_xa_transaction_is_read_when_it_is_committed(kafka_broker: Kafka
         assert [row["id"] for row in rows] == list(range(20))
 
 
-def test_an_added_column_is_looked_up_when_it_is_visible(kafka_broker: KafkaBroker, prefix: str) -> None:
+@VERSIONS
+def test_an_added_column_is_looked_up_when_it_is_visible(version: str, kafka_broker: KafkaBroker, prefix: str) -> None:
     """The binlog has an ALTER before the catalog: what it said would be that of the table before."""
-    with MySqlServer(version=VERSION, settings=SEMI_SYNC) as server:
+    with MySqlServer(version=version, settings=SEMI_SYNC) as server:
         run(server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
         with CaptureThread(properties(server, kafka_broker, prefix, "d")) as capture:
             capture.wait_snapshot()

@@ -53,9 +53,9 @@ def run(server: MySqlServer, *statements: str) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def replicating_servers() -> Iterator[Cluster]:
+def replicating_servers(server: type[MySqlServer] = MySqlServer) -> Iterator[Cluster]:
     """Start two servers, the second one as a replica that takes over every change into its own binlog."""
-    with MySqlServer() as primary, MySqlServer(settings=REPLICA_SETTINGS) as replica:
+    with server() as primary, server(settings=REPLICA_SETTINGS) as replica:
         follow(replica, primary)
         yield Cluster(primary, replica)
 
