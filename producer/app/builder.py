@@ -42,6 +42,7 @@ from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
 from tailrace.producer.streaming.binlog_reader import BinlogReader, Handlers
 from tailrace.producer.streaming.change_emitter import ChangeEmitter
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
+from tailrace.producer.streaming.log_watch import LogWatch
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.offset import StreamOffset
@@ -157,6 +158,9 @@ class SessionBuilder:
         pending = self._track_tables(restored, checked)
         signals = self._resources.add(
             SignalService(config, restored.state, transaction, context.registry, context.mailbox, source=self._source)
+        if interval_ms := config.database.log_watch_interval_ms:
+            monitor = self._source.open_log_monitor()
+            self._resources.add(LogWatch(monitor, transaction, self._status, interval_s=interval_ms / 1000))
         )
         if resnapshot:
             known = restored.state.captured

@@ -34,6 +34,20 @@ SortedKeys = Sequence[tuple[SortKey | None, SortKey | None]]
 """The sort keys before and after, per row of an event; as ``RowKeys``."""
 
 
+class LogDistance(NamedTuple):
+    """How far a position is behind the end of the log."""
+
+    files: int
+    """Files behind the one of the position."""
+    bytes: int
+    transactions: int | None
+    """Transactions that are executed, and not included; None: they cannot be counted."""
+    purge_left_s: float | None
+    """Time for which the source keeps the log behind the position, at least; None: for ever. 0: it may be purged."""
+    retention_s: float | None
+    """Time for which the source keeps a complete file."""
+
+
 class SplitQuery(NamedTuple):
     """The rows of a split: a range of a table's key, and a condition in the language of the source."""
 
@@ -213,6 +227,16 @@ class ChangeStream(Protocol):
     @property
     def caught_up(self) -> bool:
         """Whether the last ``poll`` returned no event because the source had sent nothing more."""
+class LogMonitor(Protocol):
+    """Measures how far a position is behind, over a session that reconnects. Not thread-safe."""
+
+    def distance(self, stored: Offset) -> LogDistance | None:
+        """Return the distance now; None: it is a position of another server."""
+
+    def close(self) -> None:
+        """Close the session at once."""
+
+
 
     @property
     def received_us(self) -> int:
@@ -285,3 +309,6 @@ class Source(Protocol):
 
     def open_catalog(self) -> CatalogSession:
         """Return a session that connects at its first use."""
+
+    def open_log_monitor(self) -> LogMonitor:
+        """Return what measures how far a position is behind; it connects at its first use."""

@@ -24,6 +24,7 @@ from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.file_offset import FileOffset, requested_pos
 from tailrace.producer.mysql.file_resume import resume_in_file
+from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
 from tailrace.producer.mysql.watermark import current_offset
@@ -72,6 +73,10 @@ class MySqlSource:
     def open_catalog(self) -> MySqlCatalogSession:
         """Return a session that connects at its first use."""
         return MySqlCatalogSession(self.connect)
+
+    def open_log_monitor(self) -> MySqlLogMonitor:
+        """Return a session that connects at its first use."""
+        return MySqlLogMonitor(self._settings, self.connect)
 
     def open_stream(
         self, start: Offset, captures: TableFilter, prepared: Iterable[TransactionPrepared] = ()

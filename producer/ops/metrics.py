@@ -50,6 +50,26 @@ _PROCESS_GAUGES: Final = (
         ("stream", "refused"),
     ),
     ("cdc_binlog_position", "Position in the binlog file that is stored in Kafka", ("stream", "pos")),
+    (
+        "tailrace_purge_left_seconds",
+        "Time for which the source keeps the binlog behind the stored position, at least; it runs out in an outage",
+        ("stream", "purge_left_s"),
+    ),
+    (
+        "tailrace_binlog_bytes_behind",
+        "Bytes of binlog between the stored position and the end",
+        ("stream", "log_bytes_behind"),
+    ),
+    (
+        "tailrace_binlog_files_behind",
+        "Binlog files behind the one of the stored position",
+        ("stream", "log_files_behind"),
+    ),
+    (
+        "tailrace_transactions_behind",
+        "Transactions that the source has executed, and that the stored position does not include",
+        ("stream", "log_transactions_behind"),
+    ),
     ("cdc_total_table_count", "Captured tables", ("snapshot", "tables")),
     (
         "tailrace_splits_waiting",
@@ -79,6 +99,7 @@ _TIMES: Final = (
         "Unix time at which the source committed the last transaction that was read",
         "source_ts_us",
     ),
+    ("tailrace_binlog_measured_timestamp_seconds", "Unix time of the last measure of the binlog", "log_measured_ts_us"),
 )
 
 _PROCESS_COUNTERS: Final = (

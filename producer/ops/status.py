@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from tailrace.producer.model.protocols import LogDistance
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.schemas.rowkind import Op
@@ -127,6 +128,8 @@ class Status:
         """What the source committed until this time is in Kafka; 0: not known."""
         self._at_end = False
         """Whether the source had nothing more when ``_through_us`` was set."""
+        self._log: tuple[LogDistance, int, int] | None = None
+        """The last measured distance to the end of the log, when that was, and for how long its counts are told."""
         self._held: tuple[TableId, float] | None = None
         """The table for which the stream waits, and since when."""
 
@@ -309,6 +312,12 @@ class Status:
             # A clock of the source that is ahead must not hide an outage.
             self._through_us = max(self._through_us, min(stream.source_ts_us, stream.committed_ts_us))
 
+    def log_measured(self, distance: LogDistance, *, valid_s: float) -> None:
+        """The stored position is ``distance`` behind the end of the log; another measure follows in ``valid_s``."""
+        with self._lock:
+            now_us = time.time_ns() // 1000
+            self._log = distance, now_us, now_us + int(valid_s * 1_000_000)
+
     # -- reading --
 
     @property
@@ -334,12 +343,28 @@ class Status:
         behind_us = now_us - self._through_us
         return 0 if self._at_end and behind_us <= CONFIRMED_US else max(0, behind_us) // 1000
 
+    def _log_status(self, now_us: int) -> dict[str, Any]:
+        """Return how far the stored position is behind; what is not known is None.
+
+        While the source does not answer, the counts are not known, and the time that is left goes on to run out.
+        """
+        distance, measured_us, until_us = self._log or (None, 0, 0)
+        counts = distance if now_us <= until_us else None
+        left_s = None if distance is None else distance.purge_left_s
+        return {
+            "log_files_behind": counts and counts.files,
+            "log_bytes_behind": counts and counts.bytes,
+            "log_transactions_behind": counts and counts.transactions,
+            "log_measured_ts_us": measured_us,
+            "purge_left_s": None if left_s is None else max(0, round(left_s - (now_us - measured_us) / 1_000_000)),
+        }
+
     def snapshot(self) -> dict[str, Any]:
         """Return everything at one moment as plain values: the JSON of /status."""
         now_us = time.time_ns() // 1000
         with self._lock:
             copies = [(table, copy(status)) for table, status in self._tables.items()]  # the stream waits meanwhile
-            stream = asdict(self._stream) | {"lag_ms": self._lag_ms(now_us)}
+            stream = asdict(self._stream) | {"lag_ms": self._lag_ms(now_us)} | self._log_status(now_us)
             held, since = self._held or (None, 0.0)
             phase, error, connected = self._current_phase().value, self._error, self._connected
             waiting = self._waiting

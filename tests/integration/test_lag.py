@@ -20,7 +20,8 @@ def test_lag_and_time_since_the_last_event_grow_in_an_outage(
 ) -> None:
     """A dashboard must not say that all is well while nothing arrives; afterwards it does again."""
     own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    with CaptureThread(properties(own_server, kafka_broker, prefix, own_database.name)) as capture:
+    watched = {"tailrace.binlog.watch.interval.ms": 200}
+    with CaptureThread(properties(own_server, kafka_broker, prefix, own_database.name, watched)) as capture:
 
         def stream() -> dict[str, Any]:
             found: dict[str, Any] = capture.status.snapshot()["stream"]
@@ -28,9 +29,17 @@ def test_lag_and_time_since_the_last_event_grow_in_an_outage(
 
         capture.wait_snapshot()
         eventually(lambda: stream()["lag_ms"] == 0, "the end of the binlog")
+        eventually(lambda: stream()["log_bytes_behind"] == 0, "a measure of the binlog")
+        assert stream()["log_transactions_behind"] == stream()["log_files_behind"] == 0
+        kept = stream()["purge_left_s"]
         with own_server.paused():
             eventually(lambda: stream()["lag_ms"] > 6_000, "lag while the source is silent", deadline_s=60)
             assert stream()["idle_ms"] > 6_000
+            assert stream()["log_bytes_behind"] is None
+            assert stream()["purge_left_s"] <= kept - 4
+            names = generate_latest(registry(capture.status)).decode()
+            assert "tailrace_purge_left_seconds{" in names
+            assert "tailrace_binlog_bytes_behind{" not in names
         eventually(lambda: stream()["lag_ms"] == 0, "no lag after the source is back")
 
         with kafka_broker.paused():

@@ -73,6 +73,13 @@ class DatabaseConfig(Section):
         doc="Bytes of binlog before an XA COMMIT that are searched for an XA PREPARE from before the first "
         "start; nothing else is written meanwhile.",
     )
+    log_watch_interval_ms: int = supported(
+        "tailrace.binlog.watch.interval.ms",
+        integer(0),
+        default="60000",
+        doc="How often the producer asks the server how far the stored position is behind the end of the binlog, and "
+        "when it may be purged, in ms. 0 disables it.",
+    )
     initial_statements: tuple[str, ...] = supported(
         "database.initial.statements",
         replace(STATEMENTS, secret=True),  # a statement may hold a password
