@@ -50,6 +50,7 @@ from tailrace.producer.streaming.refused_changes import RefusedChanges, table_fa
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.producer.streaming.stop_point import StopPoint
 from tailrace.producer.streaming.stream_transaction import CommitSettings, PreparedTransactions, StreamTransaction
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
 from tailrace.producer.streaming.table_versions import TableVersions
@@ -58,7 +59,7 @@ from tailrace.producer.streaming.topics import CaptureTopics
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CaptureProcess:
     """What all sessions of a process share."""
 
@@ -73,6 +74,8 @@ class CaptureProcess:
     """Tables that ended the last session: the next one begins with them in error."""
     refused: dict[str, int] = field(default_factory=dict)
     """See ``CommitSettings``."""
+    stops: StopPoint | None = None
+    """Where it ends by itself: the end of the log at its start does not move with the next session."""
 
 
 @contextmanager
@@ -155,12 +158,12 @@ class SessionBuilder:
         transaction = context.transaction
         tables.read_behind(lambda: session.wait_until_executed(transaction.offset.barrier(), BARRIER_TIMEOUT_S))
         self._status.connected(config.topics.prefix)
-        pending = self._track_tables(restored, checked)
-        signals = self._resources.add(
-            SignalService(config, restored.state, transaction, context.registry, context.mailbox, source=self._source)
         if interval_ms := config.database.log_watch_interval_ms:
             monitor = self._source.open_log_monitor()
             self._resources.add(LogWatch(monitor, transaction, self._status, interval_s=interval_ms / 1000))
+        pending = self._track_tables(restored, checked)
+        signals = self._resources.add(
+            SignalService(config, restored.state, transaction, context.registry, context.mailbox, source=self._source)
         )
         if resnapshot:
             known = restored.state.captured
@@ -180,10 +183,13 @@ class SessionBuilder:
             signalled = signal_table.id if signal_table is not None else None
             versions.emits = lambda table: table != signalled
             emitter = ChangeEmitter(context, versions)
-        stored = restored.state.prepared.values()
-        prepared = PreparedTransactions(transaction, stored, settings=fingerprint(config))
+        prepared = PreparedTransactions(transaction, restored.state.prepared.values(), settings=fingerprint(config))
         handlers = Handlers(metadata, signal_table, prepared, refused, emitter)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, handlers=handlers)
+        if config.ops.stop_at is not None:
+            process = self._process
+            process.stops = process.stops or StopPoint.of(config.ops.stop_at, self._source, session)
+            reader.stop_at(process.stops)
         snapshots = self._restore_snapshots(restored.state, coordinator, signals, pending)
         signals.processor.initial_snapshot_started(pending, resumed=bool(restored.state.tables))
         return CaptureSession(reader, snapshots, signals, self._stop)

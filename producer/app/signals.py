@@ -28,7 +28,7 @@ from tailrace.producer.signals.channels import (
 )
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue
-from tailrace.producer.streaming.binlog_reader import SignalTable
+from tailrace.producer.streaming.context import SignalTable
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from datetime import datetime
+from typing import Final
+
 from tailrace.producer.config.filters import MessageKeys, compile_list
-from tailrace.runtime.config.value_types import ValueType, matching
+from tailrace.runtime.config.value_types import TEXT, ValueType, matching, secret
 
 TABLE_NAME = matching(r"[^.,]+\.[^,]+", "one table as db.table")
 
@@ -38,6 +43,22 @@ STATEMENTS = ValueType(
 )
 
 
+def _position(text: str) -> str | datetime:
+    if not re.match(r"\d{4}-\d\d-\d\d", text.strip()):
+        return TEXT.read(text)
+    time = datetime.fromisoformat(text.strip())
+    if time.tzinfo is None:
+        raise ValueError
+    return time
+
+
+POSITION: Final[ValueType[str | datetime]] = ValueType(
+    "latest, a time with its zone as 2026-01-31T06:00:00Z, a file and position as binlog.000003:4711, or a GTID set",
+    _position,
+    lambda value: value if isinstance(value, str) else value.isoformat(),
+)
+
+
 def _operations(text: str) -> frozenset[str]:
     found = frozenset(part.strip().lower() for part in text.split(","))
     if found == {"none"}:
@@ -52,3 +73,11 @@ OPERATIONS = ValueType(
     _operations,
     lambda found: ",".join(sorted(found)) or "none",
 )
+
+
+def _command(text: str) -> str:
+    shlex.split(text)
+    return text.strip()
+
+
+COMMAND = secret(ValueType("a program with its arguments, quoted as for a shell", _command))

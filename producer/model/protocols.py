@@ -78,6 +78,12 @@ class Offset(Protocol):
     def reached_by(self, event: TransactionCommit | QueryEvent) -> bool:
         """Return whether the end of a transaction is here or behind: ``not after(event).before(self)``."""
 
+    def reaches(self, target: Self) -> bool:
+        """Return whether all that ``target`` includes is included, or, if it names no transactions, is passed.
+
+        Raises BinlogError if it names none, and belongs to another server.
+        """
+
     def same_server(self, other: Self) -> bool:
         """Return whether both offsets belong to one server, so that ``before`` is defined."""
 
@@ -221,12 +227,6 @@ class CatalogSession(Protocol):
         """Close the session at once; a statement that is running is cut off."""
 
 
-class ChangeStream(Protocol):
-    """Follows the log of the source. Not thread-safe, except ``wake``."""
-
-    @property
-    def caught_up(self) -> bool:
-        """Whether the last ``poll`` returned no event because the source had sent nothing more."""
 class LogMonitor(Protocol):
     """Measures how far a position is behind, over a session that reconnects. Not thread-safe."""
 
@@ -237,6 +237,12 @@ class LogMonitor(Protocol):
         """Close the session at once."""
 
 
+class ChangeStream(Protocol):
+    """Follows the log of the source. Not thread-safe, except ``wake``."""
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the last ``poll`` returned no event because the source had sent nothing more."""
 
     @property
     def received_us(self) -> int:
@@ -292,6 +298,12 @@ class Source(Protocol):
 
     def end_offset(self, *, epoch: int) -> Offset:
         """Return the end of the log now."""
+
+    def named_offset(self, text: str) -> Offset:
+        """Return what a person means by a position: the end of the log now (``latest``), or one in the source's words.
+
+        Raises ConfigError if the log cannot have it.
+        """
 
     def read_offset(self, body: Mapping[str, Any]) -> Offset:
         """Read an offset that ``Offset.to_json`` returned."""

@@ -58,6 +58,19 @@ class MySqlOffset(NamedTuple):
         """Compare by coordinates."""
         return self._coordinates(event.file, event.end) >= self.coordinates
 
+    def reaches(self, target: Self) -> bool:
+        """Compare with the GTIDs of ``target``, or with its coordinates if it has none."""
+        if target.gtids:
+            return self.gtids.contains(target.gtids)
+        if not self.same_server(target):
+            raise BinlogError(
+                "the source server changed, and a file and position of another one does not tell where to stop",
+                hint="set tailrace.stop.at to a GTID set or a time",
+                file=target.file,
+                pos=target.pos,
+            )
+        return not self.before(target)
+
     def same_server(self, other: Self) -> bool:
         """Compare the server UUIDs."""
         return self.server_uuid == other.server_uuid

@@ -27,7 +27,7 @@ from tailrace.producer.mysql.file_resume import resume_in_file
 from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
-from tailrace.producer.mysql.watermark import current_offset
+from tailrace.producer.mysql.watermark import current_offset, named_offset
 from tailrace.schemas.watermark import read_position
 
 log = structlog.get_logger(__name__)
@@ -131,6 +131,11 @@ class MySqlSource:
         """Read binlog coordinates, and the GTID set if there is one."""
         kind = FileOffset if read_position(body).gtids is None else MySqlOffset
         return kind.from_json(body)
+
+    def named_offset(self, text: str) -> MySqlOffset:
+        """Read ``latest``, ``file:position`` or a GTID set."""
+        with closing(self.connect()) as session:
+            return named_offset(session, text)
 
     def start_offset(self, *, epoch: int = 1) -> MySqlOffset:
         """Return the executed GTID set, at the start of the current binlog file.

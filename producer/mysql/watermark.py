@@ -18,15 +18,17 @@ reader has skipped.
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from pymysql.connections import Connection
 
-from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.errors import BinlogError, SourceUnavailableError
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.file_offset import FileOffset
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
+from tailrace.runtime.errors import ConfigError
 
 
 def current_offset(session: Connection[Any], *, epoch: int = 1) -> MySqlOffset:
@@ -36,6 +38,35 @@ def current_offset(session: Connection[Any], *, epoch: int = 1) -> MySqlOffset:
     if not database.has_gtids(session):
         return FileOffset.at(epoch, file, pos, server)
     return MySqlOffset(epoch, file, pos, GtidSet.parse(gtids), server)
+
+
+def named_offset(session: Connection[Any], text: str) -> MySqlOffset:
+    """Return what a person means by ``latest``, ``file:position`` or a GTID set; a set has no coordinates.
+
+    Raises ConfigError if the binlog cannot have it.
+    """
+    end = current_offset(session)
+    if text == "latest":
+        return end
+    file, _, pos = text.rpartition(":")
+    if (
+        file.rpartition(".")[0] == end.file.rpartition(".")[0]
+        and file.rpartition(".")[2].isdecimal()
+        and pos.isdecimal()
+    ):
+        return MySqlOffset(end.epoch, file, int(pos), GtidSet({}), end.server_uuid)
+    problem = f"{text[:100]!r} is no GTID set, and no file and position as {end.file}:{end.pos} of the source's binlog"
+    if not all(_WITH_UUID.match(part) for part in text.split(",")):
+        raise ConfigError([problem])
+    if isinstance(end, FileOffset):
+        raise ConfigError([f"{text[:100]!r} is a GTID set, and gtid_mode of the source is not ON"])
+    try:
+        return end._replace(file="", pos=0, gtids=GtidSet.parse(text))
+    except BinlogError as error:
+        raise ConfigError([problem]) from error
+
+
+_WITH_UUID: Final = re.compile(r"\s*[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\s*:")
 
 
 def take_low(session: Connection[Any], barrier: MySqlOffset, timeout_s: float) -> MySqlOffset:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import (
@@ -32,9 +32,10 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.serialization.envelope.source_info import source_time_us
 from tailrace.producer.streaming.change_emitter import ChangeEmitter
 from tailrace.producer.streaming.change_router import ChangeRouter, Destination, RowDecisions
-from tailrace.producer.streaming.context import StreamContext
+from tailrace.producer.streaming.context import SignalTable, StreamContext
 from tailrace.producer.streaming.refused_changes import RefusedChanges, location
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
+from tailrace.producer.streaming.stop_point import StopPoint
 from tailrace.producer.streaming.stream_transaction import PreparedTransactions
 from tailrace.producer.streaming.table_lifecycle import SnapshotRestartError, TableLifecycle
 from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, StreamedVersion, TableVersions
@@ -50,17 +51,6 @@ _WAITING: Final = TableMode.WAITING
 _PLANNING: Final = TableMode.PLANNING
 _HANDLED_EVENTS: Final = 4
 """Events after which the emitter is asked again: one that it declines is often followed by others."""
-
-
-class SignalTable(Protocol):
-    """The source table whose inserts are signals."""
-
-    @property
-    def id(self) -> TableId:
-        """Name of the table."""
-
-    def on_rows(self, event: RowsEvent, gtid: str, number: int) -> None:
-        """Process rows event ``number`` of the transaction ``gtid``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +84,7 @@ class BinlogReader:
         self.stop_after_snapshot = False
         """Stop when no initial snapshot is running (snapshot.mode=initial_only)."""
         self._stream = stream
+        self._read_events: Callable[[list[Event]], bool] = self._read
         self._settings = context.settings
         self._transaction = context.transaction
         self._offset = context.transaction.offset
@@ -146,7 +137,7 @@ class BinlogReader:
                 break
             events = self._stream.poll(transaction.seconds_until_commit())
             try:
-                self._read(events)
+                stops = self._read_events(events)
             finally:
                 self._report_status()
             caught_up = self._stream.caught_up
@@ -154,10 +145,24 @@ class BinlogReader:
             transaction.commit_if_due(caught_up=caught_up)
             complete = caught_up and not transaction.records and self._offset.transaction is None
             self._status.stream_received(self._stream.received_us, complete=complete)
+            if stops:
+                break
         transaction.commit()
 
-    def _read(self, events: list[Event]) -> None:
-        """Emit many events in one call; what is declined is handled here, and some of what follows it."""
+    def stop_at(self, point: StopPoint) -> None:
+        """Stop at a point, but not while an initial snapshot is running; to be called before ``run``."""
+        self._read_events = partial(
+            point.read,
+            offset=self._offset,
+            read=self._read,
+            may_stop=lambda: not self._coordinator.initial_snapshot_running,
+        )
+
+    def _read(self, events: list[Event]) -> bool:
+        """Emit many events in one call; what is declined is handled here, and some of what follows it.
+
+        Return whether the stream stops behind them: without a point to stop at it does not.
+        """
         handlers, emitter, transaction = self._handlers, self._emitter, self._transaction
         at, count = 0, len(events)
         while at < count:
@@ -176,11 +181,9 @@ class BinlogReader:
                         break
             except (SchemaError, RecordTooLargeError) as error:
                 if not isinstance(error, RecordRefusedError):
-                    error.add_context(**self._location(event))
+                    error.add_context(**location(event, self._offset.transaction))
                 raise
-
-    def _location(self, event: Event) -> dict[str, object]:
-        return location(event, self._offset.transaction)
+        return False
 
     def _report_status(self) -> None:
         """Report a batch of events at once: taking the status's lock for each event costs too much."""
@@ -270,7 +273,7 @@ class BinlogReader:
 
     def _on_refused(self, event: ChangeRefused) -> None:
         if not self._offset.is_done(event):
-            event.error.add_context(**self._location(event))
+            event.error.add_context(**location(event, self._offset.transaction))
             self._refuse(event.error, event.tables, others=event.others, triggers=event.triggers)
             self._offset.done(event)
 
@@ -292,7 +295,7 @@ class BinlogReader:
         try:
             return version.encode[event.op](event.data, event.start, event.stop, envelope, keys=keys), envelope
         except SchemaError as error:
-            error.add_context(**self._location(event))
+            error.add_context(**location(event, self._offset.transaction))
             self._refuse(error, [event.table.id])
             return None
 

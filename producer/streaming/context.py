@@ -9,6 +9,7 @@ from typing import Protocol
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.kafka.state_store import SplitState, TableState
 from tailrace.producer.kafka.transactional_producer import Headers
+from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.value_options import ProcessingFailureHandling
 from tailrace.producer.ops.status import Status
@@ -49,6 +50,17 @@ class StreamContext:
     tables: CapturedTables
     mailbox: Mailbox
     status: Status
+
+
+class SignalTable(Protocol):
+    """The source table whose inserts are signals."""
+
+    @property
+    def id(self) -> TableId:
+        """Name of the table."""
+
+    def on_rows(self, event: RowsEvent, gtid: str, number: int) -> None:
+        """Process rows event ``number`` of the transaction ``gtid``."""
 
 
 class SnapshotProgressListener(Protocol):

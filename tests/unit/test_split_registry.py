@@ -100,6 +100,9 @@ class CountingOffset(NamedTuple):
     def reached_by(self, event: TransactionCommit | QueryEvent) -> bool:
         return event.end >= self.number
 
+    def reaches(self, target: CountingOffset) -> bool:
+        return self.number >= target.number
+
     def same_server(self, _other: CountingOffset) -> bool:
         return True
 

@@ -1,15 +1,26 @@
-"""The process: HTTP port and log."""
+"""The process: its end, HTTP port and log."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from tailrace.producer.config.value_types import POSITION
 from tailrace.runtime.config.section import Section, supported
 from tailrace.runtime.config.value_types import TEXT, integer, one_of
 from tailrace.runtime.logging import LogFormat, LogLevel
 
 
 class OpsConfig(Section):
-    """How the process can be observed."""
+    """When the process ends, and how it can be observed."""
 
+    stop_at: str | datetime | None = supported(
+        "tailrace.stop.at",
+        POSITION,
+        doc="Where the producer ends by itself, with all before in Kafka: a file and position (`bin.000003:4711`), a "
+        "GTID set, a time with its zone (`2026-01-31T06:00:00Z`), or `latest`, the end of the binlog at the start. The "
+        "first transaction that begins at the position or behind it, follows the last one of the set, or was committed "
+        "at the time or later is not written. An initial snapshot is completed first.",
+    )
     http_port: int = supported(
         "tailrace.http.port",
         integer(0, 65535),
