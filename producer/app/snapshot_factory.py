@@ -20,7 +20,8 @@ from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.snapshot.enumerator import Enumerator
 from tailrace.producer.snapshot.fork_server import ForkServer, ForkServerLostError, may_fork
 from tailrace.producer.snapshot.hooks import SnapshotHooks
-from tailrace.producer.snapshot.policy import IncrementalSnapshot, InitialSnapshot, SnapshotControl
+from tailrace.producer.snapshot.pace import Pace
+from tailrace.producer.snapshot.policy import IncrementalSnapshot, InitialSnapshot, SnapshotControl, SnapshotPolicy
 from tailrace.producer.snapshot.splitter import SplitterSettings
 from tailrace.producer.snapshot.table_planner import TablePlanner
 from tailrace.producer.snapshot.workers import Process, ProcessWorkers, SpawnedProcess, ThreadWorkers, Workers
@@ -106,18 +107,23 @@ class SnapshotFactory:
         self._control = control
         self._status = status
         self._workers = workers
+        limits = config.snapshot
+        self._pace = Pace(limits.max_rows_per_s, limits.max_bytes_per_s, split_rows=limits.chunk_size)
 
     def initial(self, tables: Sequence[TableId]) -> Enumerator:
         """Return the enumerator of an initial snapshot."""
         planner = self._planner()
-        policy = InitialSnapshot(planner, self._coordinator)
-        return Enumerator(planner, self._coordinator, policy, tables, state=self._state, status=self._status)
+        return self._enumerator(planner, InitialSnapshot(planner, self._coordinator), tables)
 
     def incremental(self, tables: Sequence[TableId]) -> Enumerator:
         """Return the enumerator of an incremental snapshot."""
         planner = self._planner()
-        policy = IncrementalSnapshot(planner, self._coordinator, self._control)
-        return Enumerator(planner, self._coordinator, policy, tables, state=self._state, status=self._status)
+        return self._enumerator(planner, IncrementalSnapshot(planner, self._coordinator, self._control), tables)
+
+    def _enumerator(self, planner: TablePlanner, policy: SnapshotPolicy, tables: Sequence[TableId]) -> Enumerator:
+        enumerator = Enumerator(planner, self._coordinator, policy, tables, state=self._state, status=self._status)
+        enumerator.pace = self._pace
+        return enumerator
 
     def start_workers(self) -> Workers:
         """Start the snapshot readers; the caller closes them."""

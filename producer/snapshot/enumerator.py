@@ -6,8 +6,7 @@ Planning is lazy: a split is planned when a worker is free for it, so a table of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import structlog
@@ -23,15 +22,16 @@ from tailrace.producer.errors import (
     as_definition,
 )
 from tailrace.producer.kafka.state_store import SplitState, State, TableState
-from tailrace.producer.model.split import EndedRange, KeyColumn, Range, SortKey, Split, key_changed, key_from_json
+from tailrace.producer.model.split import EndedRange, Range, SortKey, Split, key_changed, key_from_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
+from tailrace.producer.snapshot.pace import Pace
 from tailrace.producer.snapshot.policy import SnapshotPolicy, definitions
 from tailrace.producer.snapshot.reader import SplitDone, SplitTask
 from tailrace.producer.snapshot.results import SplitResults
 from tailrace.producer.snapshot.splitter import ChunkSplitter
-from tailrace.producer.snapshot.table_planner import TablePlanner
+from tailrace.producer.snapshot.table_planner import TablePlan, TablePlanner
 from tailrace.producer.snapshot.table_queue import TableQueue
 from tailrace.producer.snapshot.workers import SplitFailed, SplitFinished, Workers
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
@@ -42,27 +42,6 @@ log = structlog.get_logger(__name__)
 MAX_MISSING_TABLE_RETRIES = 20
 """Retries when a reader does not find a table that exists: online schema change tools rename tables repeatedly."""
 _UNWRITABLE: Final = (SchemaError, RecordTooLargeError, SplitTooSlowError)
-
-
-@dataclass(slots=True)
-class TablePlan:
-    """The plan of one table."""
-
-    table: TableId
-    columns: tuple[KeyColumn, ...]
-    planned: Iterator[Split]
-    """What is not assigned yet; the source is asked for the bounds."""
-    put_off: list[Split] = field(default_factory=list)
-    """Splits that could not be read: the table was locked, or they held the stream for too long."""
-    in_flight: int = 0
-    exhausted: bool = False
-    missing: bool = False
-    """The source no longer has the table; splits in flight are waited for."""
-
-    @property
-    def all_read(self) -> bool:
-        """Whether nothing of the plan is left to plan or read."""
-        return self.exhausted and self.in_flight == 0 and not self.put_off and not self.missing
 
 
 class Enumerator:
@@ -87,6 +66,8 @@ class Enumerator:
         self._queue = TableQueue(self.tables, status, coordinator.max_hold_s)
         self._state = state
         self._status = status
+        self.pace = Pace(0, 0, split_rows=0)
+        """The limits of what is read."""
         self._plans: dict[TableId, TablePlan] = {}
         self._tasks: dict[int, SplitTask] = {}
         self._missing_retries = 0
@@ -154,11 +135,11 @@ class Enumerator:
 
     @property
     def _paused(self) -> bool:
-        """Whether no split may be started now: by request, or because too many splits wait for the binlog reader.
+        """Whether no split may be started now: by request or limit, or because too many wait for the binlog reader.
 
         Each of those costs memory and a state record until the binlog reader passes its HW.
         """
-        if self._policy.paused:
+        if self._policy.paused or self.pace.exceeded:
             return True
         if self._stream_behind:
             self._stream_behind = self._mailbox.call(self._coordinator.too_many_splits_wait)
@@ -192,6 +173,7 @@ class Enumerator:
         condition = self._policy.condition(split.table)
         self._tasks[worker] = SplitTask(split, self._plans[split.table].columns, barrier, condition)
         workers.submit(worker, self._tasks[worker])
+        self.pace.started(split.id)
         return True
 
     def _report_split(self, done: SplitDone) -> None:
@@ -204,6 +186,7 @@ class Enumerator:
         split = done.split
         plan = self._plans[split.table]
         plan.in_flight -= 1
+        self.pace.read(split.id, done.state.rows, done.bytes)
         self._status.split_read(split.table, rows=done.state.rows)
         if done.values_replaced:
             self._status.values_replaced(split.table, done.values_replaced)

@@ -61,6 +61,8 @@ class SplitDone:
     seconds: float
     partitions: int
     """Those of the topic that its rows were divided among."""
+    bytes: int
+    """What the source has sent for it."""
     values_replaced: int = 0
     """Values that the modes cannot represent."""
 
@@ -127,7 +129,7 @@ class SnapshotReader:
                 self._publish_schema(captured, session.high_watermark(low))
             partitions = producer.partitions(captured.topic)
             self._write_watermark(low_watermark(split, captured.topic, low, schema, partitions=partitions))
-            rows, checksum = self._write_rows(task, captured, low)
+            rows, checksum, size = self._write_rows(task, captured, low)
             self._hooks.before_high(split)
             high = session.high_watermark(low)
             self._hooks.after_high(split)
@@ -152,9 +154,9 @@ class SnapshotReader:
         producer.commit()
         self._published.add(schema)
         replaced = sum(self._tables.failures.take().values())
-        return SplitDone(split, state, time.monotonic() - started, partitions, replaced)
+        return SplitDone(split, state, time.monotonic() - started, partitions, size, replaced)
 
-    def _write_rows(self, task: SplitTask, captured: CapturedTable, low: Offset) -> tuple[int, int]:
+    def _write_rows(self, task: SplitTask, captured: CapturedTable, low: Offset) -> tuple[int, int, int]:
         split = task.split
         headers: Headers = [
             (INCREMENTAL_HEADER if split.incremental else SPLIT_HEADER, split.id.encode()),
@@ -166,16 +168,17 @@ class SnapshotReader:
             low.to_json(), read_at_us=self._session.clock_us(), incremental=split.incremental
         )
         query = SplitQuery(split.table, task.columns, split.range, task.condition)
-        rows = checksum = 0
+        rows = checksum = size = 0
         started = time.monotonic()
         limit_s = self._producer.transaction_timeout_s * _USABLE_SHARE
         for block in self._session.read_rows(query, captured.codec, envelope):
             self._producer.send_all(captured.topic, block.records, headers)
             rows += len(block.records)
+            size += block.consumed
             if time.monotonic() - started > limit_s:
                 raise _too_slow(task, rows, self._producer.transaction_timeout_s)
             checksum = (checksum + block.checksum) & 0xFFFF_FFFF_FFFF_FFFF
-        return rows, checksum
+        return rows, checksum, size
 
     def _definition(self, table: TableId, columns: tuple[KeyColumn, ...]) -> CapturedTable:
         """Return the current version of a table; compiled again only if the text of its definition changed.

@@ -6,11 +6,13 @@ session starts again), and for the query of the greatest key (60 s at most, afte
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tailrace.producer.model.protocols import KeyOrdering, Offset, SnapshotSession
-from tailrace.producer.model.split import KeyColumn
+from tailrace.producer.model.split import KeyColumn, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
@@ -25,6 +27,27 @@ class PlanInput(NamedTuple):
     estimated_rows: int
     stand_in_key: tuple[tuple[str, ...], Offset] | None = None
     """The unique index that replaces a primary key, and what the source had executed before it was read."""
+
+
+@dataclass(slots=True)
+class TablePlan:
+    """The plan of one table."""
+
+    table: TableId
+    columns: tuple[KeyColumn, ...]
+    planned: Iterator[Split]
+    """What is not assigned yet; the source is asked for the bounds."""
+    put_off: list[Split] = field(default_factory=list)
+    """Splits that could not be read: the table was locked, or they held the stream for too long."""
+    in_flight: int = 0
+    exhausted: bool = False
+    missing: bool = False
+    """The source no longer has the table; splits in flight are waited for."""
+
+    @property
+    def all_read(self) -> bool:
+        """Whether nothing of the plan is left to plan or read."""
+        return self.exhausted and self.in_flight == 0 and not self.put_off and not self.missing
 
 
 class TablePlanner:

@@ -86,6 +86,19 @@ class SnapshotConfig(Section):
         doc="Rows of a split (chunk) of a snapshot, initial or incremental.",
         aliases=("scan.incremental.snapshot.chunk.size",),
     )
+    max_rows_per_s: int = supported(
+        "tailrace.snapshot.max.rows.per.second",
+        integer(0),
+        default="0",
+        doc="Rows that all snapshot readers together read in a second, initially or incrementally. They wait between "
+        "chunks: lower `incremental.snapshot.chunk.size` for an even load. 0: no limit.",
+    )
+    max_bytes_per_s: int = supported(
+        "tailrace.snapshot.max.bytes.per.second",
+        integer(0),
+        default="0",
+        doc="The same in bytes of rows as MySQL sends them. 0: no limit.",
+    )
     max_waiting_splits: int = supported(
         "tailrace.snapshot.max.waiting.splits",
         integer(1),
