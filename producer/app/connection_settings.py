@@ -6,6 +6,7 @@ from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.connection import SourceSettings
+from tailrace.producer.mysql.password import Password
 from tailrace.producer.mysql.source import MySqlSource
 
 
@@ -16,7 +17,7 @@ def source_settings(config: ProducerConfig) -> SourceSettings:
         host=database.hostname,
         port=database.port,
         user=database.user,
-        password=database.password.get_secret_value(),
+        password=Password(database.password.get_secret_value(), database.password_command.get_secret_value()),
         tls=Tls(
             database.ssl_mode,
             ca=database.ssl_ca,

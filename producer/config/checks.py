@@ -29,6 +29,12 @@ def _include_and_exclude_lists(draft: Draft) -> None:
             draft.problems.append(f"{lists[0]} and {lists[1]} exclude each other; keep one")
 
 
+def _one_password(draft: Draft) -> None:
+    names = ["database.password", "database.password.command"]
+    if all(map(draft.is_set, names)):
+        draft.problems.append(f"{names[0]} and {names[1]} exclude each other; keep one")
+
+
 def _reserved_kafka_options(draft: Draft) -> None:
     for name, allowed in _RESERVED_OPTIONS.items():
         given: SecretStr | None = draft.values.get("kafka.overrides", {}).get(name)
@@ -103,6 +109,7 @@ def _new_topics(draft: Draft) -> None:
 
 CHECKS: Final[tuple[Check, ...]] = (
     _include_and_exclude_lists,
+    _one_password,
     _reserved_kafka_options,
     _java_client_options,
     _unicode_prefix,

@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
@@ -22,6 +22,7 @@ from tailrace.producer.errors import (
     TableMissingError,
 )
 from tailrace.producer.mysql.authentication import AUTH_REFUSED, ENCRYPTED_MODES, Tls, is_encrypted
+from tailrace.producer.mysql.password import Password
 from tailrace.producer.mysql.session_variables import set_all, set_each
 
 if TYPE_CHECKING:
@@ -73,12 +74,12 @@ _OF_TABLES: Final[Mapping[int, type[SourceError]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """Connection settings. ``password`` is not part of the repr; times are in seconds."""
+    """Connection settings; times are in seconds."""
 
     host: str
     port: int
     user: str
-    password: str = field(repr=False)
+    password: Password
     tls: Tls
     connect_timeout_s: float
     read_timeout_s: float | None
@@ -90,15 +91,16 @@ class SourceSettings:
 def connect(settings: SourceSettings, **options: Any) -> Connection[Any]:
     """Open a session: autocommit, UTC, utf8mb4, READ COMMITTED. ``options`` are passed to pymysql.
 
-    Raises SourceUnavailableError if the server cannot be reached or is another one, SourceError if it rejects the
-    account.
+    Raises SourceUnavailableError if the server cannot be reached or is another one, or there is no password now,
+    SourceError if it rejects the account.
     """
+    password = settings.password.read(settings.connect_timeout_s)
     with translating_errors(f"{settings.host}:{settings.port}", settings.user):
         arguments: dict[str, Any] = {
             "host": settings.host,
             "port": settings.port,
             "user": settings.user,
-            "password": settings.password,
+            "password": password,
             "charset": "utf8mb4",
             "autocommit": True,
             "connect_timeout": settings.connect_timeout_s,

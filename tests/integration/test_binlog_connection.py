@@ -13,6 +13,7 @@ from tailrace.producer.model.binlog_events import PositionAdvanced
 from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.password import Password
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import (
     executed,
@@ -119,7 +120,9 @@ def test_missing_grant_is_reported(own_database: Database) -> None:
     """REPLICATION SLAVE is missing."""
     own_database.execute("CREATE USER IF NOT EXISTS poor IDENTIFIED BY 'p'")
     server = own_database.server
-    poor = replace(settings_of(server), user="poor", password="p", tls=Tls("preferred", insecure_authentication=True))
+    poor = replace(
+        settings_of(server), user="poor", password=Password("p"), tls=Tls("preferred", insecure_authentication=True)
+    )
     stream = BinlogStream(poor, start=executed(server), server_id=9, captures=lambda _: True)
     try:
         stream.open()

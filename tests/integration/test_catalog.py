@@ -23,6 +23,7 @@ from tailrace.producer.mysql.connection import (
     wait_for_gtids,
 )
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.password import Password
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tests.support.binlog import account_settings, settings_of
 from tests.support.capture import eventually
@@ -231,7 +232,7 @@ def test_positions_of_the_binlog(database: Database) -> None:
 
 def test_rejected_account_is_not_retryable(database: Database) -> None:
     """A wrong password has another error than an unreachable server, and is never printed."""
-    settings = replace(settings_of(database.server), password="not-this-one")
+    settings = replace(settings_of(database.server), password=Password("not-this-one"))
 
     with pytest.raises(SourceError) as caught:
         connect(settings)

@@ -12,6 +12,7 @@ from tailrace.producer.app.connection_settings import mysql_source
 from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.connection import SourceSettings, connect, query
+from tailrace.producer.mysql.password import Password
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
 from tests.support.capture import CaptureThread, configured, eventually, properties, verified_rows
@@ -25,7 +26,7 @@ DURABLE = {"sync_binlog": 1, "innodb_flush_log_at_trx_commit": 1}
 
 
 def _settings(host: str, port: int, tls: Tls, user: str = "root", password: str = PASSWORD) -> SourceSettings:
-    return SourceSettings(host, port, user, password, tls, connect_timeout_s=10, read_timeout_s=10)
+    return SourceSettings(host, port, user, Password(password), tls, connect_timeout_s=10, read_timeout_s=10)
 
 
 @pytest.fixture(scope="module")

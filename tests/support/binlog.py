@@ -13,6 +13,7 @@ from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.connection import SourceSettings, connect, executed_gtids
 from tailrace.producer.mysql.gtid import GtidSet
+from tailrace.producer.mysql.password import Password
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog_bytes import raise_refused
 
@@ -34,7 +35,7 @@ def account_settings(
         host=host,
         port=port,
         user=user,
-        password=password,
+        password=Password(password),
         tls=Tls(ssl_mode),
         connect_timeout_s=timeouts.connect_timeout_ms / 1000,
         read_timeout_s=timeouts.query_timeout_ms / 1000,

@@ -44,13 +44,14 @@ MEMBER_LEVELS = {
     ),
     "mysql": (
         {"source"},
+        {"log_monitor"},
         {"catalog_session", "file_resume", "prerequisites", "snapshot_session"},
         {"catalog", "result_stream", "resume", "split_sql", "watermark"},
         {"column_defaults", "condition", "file_offset", "key_order"},
         {"engine_commits", "offset"},
         {"binlog", "xa_commits"},
         {"connection", "types"},
-        {"authentication", "gtid", "session_variables", "text"},
+        {"authentication", "gtid", "password", "session_variables", "text"},
         {"gtid_intervals"},
     ),
 }

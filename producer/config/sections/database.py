@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from pydantic import SecretStr
 
-from tailrace.producer.config.value_types import STATEMENTS
+from tailrace.producer.config.value_types import COMMAND, STATEMENTS
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import Section, supported
 from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, integer, one_of
@@ -27,6 +27,13 @@ class DatabaseConfig(Section):
     port: int = supported("database.port", integer(1, 65535), default="3306", doc="Port of the MySQL server.")
     user: str = supported("database.user", TEXT, required=True, doc="MySQL user of the producer.")
     password: SecretStr = supported("database.password", SECRET, default="", doc="Password of that user.")
+    password_command: SecretStr = supported(
+        "database.password.command",
+        COMMAND,
+        default="",
+        doc="Command whose output is the password, in place of `database.password`, such as a token of a cloud. It is "
+        "run without a shell, for each connection, and must end within `connect.timeout.ms`.",
+    )
     server_id: int = supported(
         "database.server.id",
         integer(1, 2**32 - 1),
