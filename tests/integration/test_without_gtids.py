@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 import pymysql
 import pytest
 
-from tailrace.producer.errors import BinlogError, PrerequisiteError, SourceUnavailableError
+from tailrace.producer.errors import BinlogError, PrerequisiteError, SourceUnavailableError, TakeoverError
 from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionBegin, TransactionCommit, anonymous_name
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
@@ -21,19 +22,29 @@ from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.file_offset import FileOffset
 from tailrace.producer.mysql.source import MySqlSource
 from tailrace.producer.snapshot.hooks import SnapshotHooks
+from tailrace.producer.takeover.debezium_offset import ConnectorOffset, ConnectorPartition
+from tailrace.producer.takeover.resume_position import resolve_resume_position
+from tailrace.schemas.names import watermarks_topic
 from tests.embedded.mysql import MySqlServer
+from tests.support.background_writes import writing
 from tests.support.binlog import account_settings, everything, settings_of
-from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
+from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, records_of, verified_rows
 from tests.support.commit_hold import KINDS, HeldServer, prepare_commit
+from tests.support.database import Database
+from tests.support.incremental_checks import verified_incremental
 from tests.support.replication import run
+from tests.support.topics import read_topic
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tailrace.producer.model.split import Split
     from tests.embedded.kafka import KafkaBroker
 
 VERSION = "8.0.33"
 VERSIONS = ("8.0.15", VERSION)
 CHUNK = 10
+KILLS = 8
 WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 SEMI_SYNC = {
     "plugin_load_add": "semisync_master.so",
@@ -219,6 +230,12 @@ def test_the_modes_do_not_mix(server: MySqlServer) -> None:
     stored = source.read_offset({**end.to_json(), "gtids": f"{end.server_uuid}:1-5"})
     with pytest.raises(BinlogError, match="gtid_mode of the source is not ON"):
         source.resume_offset(stored, started=(), required=())
+    with closing(connect(settings_of(server))) as session:
+        connector = ConnectorOffset(
+            ConnectorPartition("p", ""), "binlog.000001", 4, gtids="", events=0, rows=0, ts=0, counts={}
+        )
+        with pytest.raises(TakeoverError, match="gtid_mode of the source is not ON"):
+            resolve_resume_position(connector, source, session)
     assert source.read_offset(begin.to_json()) == begin
     assert begin.to_json()["gtids"] is None
 
@@ -354,3 +371,61 @@ def test_the_older_server_holds_xa_commits_too(kind: str) -> None:
                     watermark.take_low(session, barrier, 0)
             watermark.take_low(session, barrier, 60)
         assert value(server) == 1
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_kills_under_writers(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
+    """No change is lost or doubled, though each transaction is in the binlog for a while before it is visible."""
+    settings = {**WITHOUT_GTIDS, "binlog_group_commit_sync_delay": 20_000}
+    with MySqlServer(version=VERSION, settings=settings) as server:
+        database = Database(server, "d")
+        database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+        database.execute("CREATE TABLE s (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32), data TEXT)")
+        numbers = "WITH RECURSIVE c AS (SELECT 0 n UNION ALL SELECT n + 1 FROM c WHERE n < 599) SELECT n, 0 FROM c"
+        database.execute(f"INSERT INTO t {numbers}")
+        chosen = random.Random(1)
+
+        def change(cursor: Any, number: int) -> None:
+            row = chosen.randrange(900)
+            written = f"INSERT INTO t VALUES ({row}, {number}) ON DUPLICATE KEY UPDATE v = {number}"
+            cursor.execute(written if number % 3 else f"DELETE FROM t WHERE id = {row}")
+
+        def progress(records: int) -> None:
+            written = records_of(kafka_broker.bootstrap, prefix, "d", "t")
+            more = len(written) + records
+            eventually(lambda: len(records_of(kafka_broker.bootstrap, prefix, "d", "t")) > more, "progress")
+
+        signal = '{"data-collections": ["d.t"], "type": "INCREMENTAL"}'
+        options = {"incremental.snapshot.chunk.size": 10, "signal.data.collection": "d.s"}
+        options |= {"signal.enabled.channels": "source"}
+        with CaptureProcess(properties(server, kafka_broker, prefix, "d", options), tmp_path) as producer:
+            with ExitStack() as writers:
+                for _ in range(3):
+                    writers.enter_context(writing(database, change, pause_s=0))
+                for number in range(KILLS):
+                    progress(100)
+                    if number == 4:
+                        database.execute(f"INSERT INTO s VALUES ('{number}', 'execute-snapshot', '{signal}')")
+                        progress(200)
+                    producer.kill()
+                    producer.start()
+            [(rows,)] = run(server, "SELECT COUNT(*) FROM d.t")
+            database.execute("INSERT INTO t VALUES (5000, 1)")
+            last = '"id":5000'
+            eventually(
+                lambda: any(last in str(r.value) for r in records_of(kafka_broker.bootstrap, prefix, "d", "t")),
+                "the end",
+            )
+            eventually(lambda: _complete(kafka_broker, prefix), "all certificates")
+        rows_now = {row["id"]: row["v"] for row in verified_incremental(kafka_broker, prefix, "d").values()}
+        assert len(rows_now) == rows + 1
+        assert rows_now == dict(run(server, "SELECT id, v FROM d.t"))
+
+
+def _complete(broker: KafkaBroker, prefix: str) -> bool:
+    """Whether the incremental snapshot has read its last split, and each split has its certificate."""
+    marks = [record.json for record in read_topic(broker.bootstrap, watermarks_topic(prefix))]
+    lows, ends = ({mark["split"] for mark in marks if mark["kind"] == kind} for kind in ("LOW", "END"))
+    last = any(mark.get("incremental") and (mark["closed"] or mark["upper"] is None) for mark in marks)
+    return last and lows == ends
