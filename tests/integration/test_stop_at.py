@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.producer.mysql.source import MySqlSource
 from tailrace.runtime.errors import ConfigError
@@ -138,6 +139,26 @@ def test_capture_ends_under_load_within_batches(bounded: Bounded) -> None:
         stop.set()
         writer.join()
     assert bounded.capture_until(f"{source}:1-{int(number) + 201}") == list(range(203))
+
+
+@pytest.mark.long
+def test_end_of_the_log_at_the_start_does_not_move_with_a_new_session(bounded: Bounded, database: Database) -> None:
+    """A lost connection while the log grows: the process ends where the log ended when it started."""
+    database.execute("ALTER TABLE t MODIFY v MEDIUMTEXT")
+    bounded.capture_until("latest")
+    backlog = range(1, 400)
+    for key in backlog:  # far more than the buffers of the connection hold
+        database.execute("INSERT INTO t VALUES (%s, REPEAT('x', 100000))", (key,))
+    settings = {**bounded.settings, "tailrace.stop.at": "latest", "max.batch.size": "20"}
+    with capture_logs() as logs, CaptureThread(settings) as capture:
+        eventually(lambda: capture.status.snapshot()["stream"]["events"] > 50, "a part of the backlog")
+        assert capture.running
+        bounded.insert(2000)
+        database.kill_sessions("command LIKE 'Binlog Dump%'")
+        eventually(lambda: not capture.running, "the capture ends by itself")
+        assert capture.status.snapshot()["stream"]["disconnects"] == 2
+    assert [entry["event"] for entry in logs].count("the capture will end by itself") == 1
+    assert bounded.written == [0, *backlog]
 
 
 @pytest.mark.long
