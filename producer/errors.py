@@ -25,10 +25,14 @@
         ├── ProducerFencedError       the broker ended the epoch of a transactional producer (Retryable)
         ├── RecordTooLargeError       a record exceeds a size limit of the client or of its topic
         │   └── RecordRefusedError    the broker has refused it, some time after it was sent
+        ├── BatchRefusedError         the broker has refused several records that were sent at once (Retryable)
+        ├── TopicsRefusedError        Kafka refuses to create topics
         └── TransactionTimeoutError   the broker does not allow transactions of the requested duration
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from tailrace.producer.model.table import TableId
 from tailrace.runtime.errors import KafkaRequestError, MultipleProblemsError, Retryable, SchemaError, TailraceError
@@ -118,12 +122,32 @@ class ProducerFencedError(KafkaRequestError, Retryable):
 class RecordTooLargeError(KafkaRequestError):
     """A record exceeds a size limit of the client or of its topic."""
 
+    key = b""
+    """Its whole key; the context has what may be shown of it."""
+
 
 class RecordRefusedError(RecordTooLargeError):
-    """The broker has refused a record, some time after it was sent."""
+    """The broker has refused a record, some time after it was sent. It was alone in its batch, so it is at fault."""
 
     size = 0
     """Bytes of its key and its value."""
+
+
+class BatchRefusedError(KafkaRequestError, Retryable):
+    """The broker has refused a batch that may have several records: each of them is perhaps small enough."""
+
+    batch_bytes = 0
+    """How large the batches of the producer may be: the next session makes smaller ones."""
+
+
+class TopicsRefusedError(KafkaRequestError):
+    """Kafka refuses to create topics: the account may not, a policy forbids it, a setting is not valid."""
+
+    def __init__(self, refused: Mapping[str, KafkaRequestError]) -> None:
+        """``refused``: by topic; the message is that of the first one."""
+        first = next(iter(refused.values()))
+        super().__init__(first.message, hint=first.hint, **first.context)
+        self.refused = refused
 
 
 class TransactionTimeoutError(KafkaRequestError):

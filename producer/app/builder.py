@@ -8,13 +8,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from tailrace.producer.app import startup
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
-from tailrace.producer.app.missing_topics import deleted_tables, first_epoch, report_deleted_certificates
+from tailrace.producer.app.missing_topics import (
+    deleted_tables,
+    fail_without_topic,
+    first_epoch,
+    report_deleted_certificates,
+)
 from tailrace.producer.app.ownership import Ownership
 from tailrace.producer.app.resources import Resources
 from tailrace.producer.app.resume import ResumeRules, resume_point
@@ -24,6 +29,7 @@ from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactor
 from tailrace.producer.app.validation import check_source, faults_of_new_tables
 from tailrace.producer.config import ProducerConfig, fingerprint
 from tailrace.producer.errors import PrerequisiteError, TableAccessError
+from tailrace.producer.kafka.delivery import RefusedSizes
 from tailrace.producer.kafka.state_store import State, known_key_key
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer, stream_transactional_id
@@ -72,8 +78,7 @@ class CaptureProcess:
     fork_server: ForkServer | None = None
     failed: dict[TableId, TableFault] = field(default_factory=dict)
     """Tables that ended the last session: the next one begins with them in error."""
-    refused: dict[str, int] = field(default_factory=dict)
-    """See ``CommitSettings``."""
+    sizes: RefusedSizes = field(default_factory=RefusedSizes)
     stops: StopPoint | None = None
     """Where it ends by itself: the end of the log at its start does not move with the next session."""
 
@@ -123,6 +128,7 @@ class SessionBuilder:
     def __init__(self, process: CaptureProcess, resources: Resources, stop: SessionStop) -> None:
         self._process = process
         self._config = process.config
+        self._kafka = replace(kafka_settings(process.config), batch_bytes=process.sizes.batch_bytes)
         self._source: Source = mysql_source(process.config)
         self._status = process.status
         self._resources = resources
@@ -152,8 +158,9 @@ class SessionBuilder:
         captured = restored.captured
         owners = [*restored.gone, *(table for table in captured if table not in checked.faults)]
         faults = {**checked.faults, **tables.topics.own_all(owners)}
-        checked = CheckedTables(captured, faults)
-        topics.ensure_tables([table for table in captured if table not in checked.faults])
+        with_topic = [table for table in captured if table not in faults]
+        refused_topics = fail_without_topic(config, restored.transaction, restored.state, topics, with_topic)
+        checked = CheckedTables(captured, {**faults, **refused_topics})
         context, stream = self._open_stream(restored, tables)
         transaction = context.transaction
         tables.read_behind(lambda: session.wait_until_executed(transaction.offset.barrier(), BARRIER_TIMEOUT_S))
@@ -210,7 +217,7 @@ class SessionBuilder:
             log.warning(note)
         if not validation.problems:
             return CheckedTables(validation.tables, {})
-        known = startup.captured_before(kafka_settings(config), self._source.read_offset, prefix=config.topics.prefix)
+        known = startup.captured_before(self._kafka, self._source.read_offset, prefix=config.topics.prefix)
         if known is None:
             raise PrerequisiteError(validation.problems)
         faults = faults_of_new_tables(config, validation, captured, known)
@@ -236,7 +243,7 @@ class SessionBuilder:
 
     def _ensure_topics(self) -> CaptureTopics:
         """Create the topics that do not belong to a table."""
-        admin = Topics(kafka_settings(self._config))
+        admin = Topics(self._kafka)
         topics = CaptureTopics(self._config, admin)
         self._created_topics = topics.ensure_own()
         ensure_signal_topics(self._config, admin)
@@ -247,7 +254,7 @@ class SessionBuilder:
     ) -> Restored:
         """Fence older instances and restore the state; what startup writes is one Kafka transaction."""
         config, prefix = self._config, self._config.topics.prefix
-        kafka, readers = kafka_settings(config), config.snapshot.max_threads
+        kafka, readers = self._kafka, config.snapshot.max_threads
         stop, ownership = self._stop.requested, self._process.ownership
         producer = self._resources.add(TransactionalProducer(kafka, stream_transactional_id(prefix), stop))
         acquired = startup.acquire_state(
@@ -276,7 +283,7 @@ class SessionBuilder:
             StreamOffset(resume.offset, uncounted=rules.uncounted, has_unique_rows=tables.has_unique_rows),
             registry,
             settings=CommitSettings(
-                prefix, config.batch.commit_interval_ms / 1000, config.batch.max_records, self._process.refused
+                prefix, config.batch.commit_interval_ms / 1000, config.batch.max_records, self._process.sizes.records
             ),
             status=self._status,
             heartbeat=self._auxiliary.heartbeat(action),
@@ -379,12 +386,7 @@ class SessionBuilder:
         process, fence = self._process, self._process.ownership.fence
         assert fence is not None, "the state is restored before it was acquired"
         workers = WorkerFactory(
-            process.config,
-            fence,
-            process.hooks,
-            coordinator.known_keys,
-            lambda: coordinator.mailbox.call(coordinator.confirm_ownership),
-            server=process.fork_server,
+            process.config, self._kafka, fence, coordinator, hooks=process.hooks, server=process.fork_server
         )
         factory = SnapshotFactory(
             process.config, state, coordinator, signals.processor, status=process.status, workers=workers

@@ -16,7 +16,7 @@ from tailrace.producer.app.builder import CaptureProcess, open_session
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.ownership import Ownership
 from tailrace.producer.config import ProducerConfig, fingerprint
-from tailrace.producer.errors import ProducerFencedError, RecordRefusedError, TableFailedError
+from tailrace.producer.errors import ProducerFencedError, TableFailedError
 from tailrace.producer.kafka import native_sender
 from tailrace.producer.kafka.client import check_options
 from tailrace.producer.native import loader
@@ -28,16 +28,6 @@ from tailrace.producer.streaming.refused_changes import table_fault
 from tailrace.runtime.errors import Retryable, TailraceError
 
 log = structlog.get_logger(__name__)
-
-
-def note_refused(process: CaptureProcess, error: RecordRefusedError) -> bool:
-    """Keep the size of a refused record that is no row; return whether another session, which knows it, may help."""
-    topic = str(error.context.get("topic"))
-    known = process.refused.get(topic)
-    learned = topic in reserved_topics(process.config) and (known is None or error.size < known)
-    if learned:
-        process.refused[topic] = error.size
-    return learned
 
 
 def run(
@@ -71,7 +61,8 @@ def run(
     def may_retry(error: BaseException) -> bool:
         # Fenced before it started, and not replaced: by an older instance, which ends when this one fences it again.
         may = started.is_set() or isinstance(error, ProducerFencedError | TableFailedError)
-        learned = isinstance(error, RecordRefusedError) and note_refused(process, error)
+        # A record that is no row, or a batch: a session that knows the size goes on.
+        learned = process.sizes.learn(error, reserved_topics(config))
         retry = ((isinstance(error, Retryable) and may) or learned) and not stop.is_set()
         if retry and isinstance(error, TableFailedError):
             fault = process.failed[error.table] = table_fault(error.table, error.fault, fingerprint(config))

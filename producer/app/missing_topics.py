@@ -1,4 +1,4 @@
-"""Topics that were deleted: what was in them is reported, and read again if that is configured."""
+"""Topics that were deleted, or cannot be created: what was in them is reported, and read again if configured."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING
 
 from tailrace.producer.app.connection_settings import kafka_settings
-from tailrace.producer.config import ProducerConfig
+from tailrace.producer.app.startup import fail_tables
+from tailrace.producer.config import ProducerConfig, fingerprint
 from tailrace.producer.config.sections.kafka import MissingTopicHandling
 from tailrace.producer.errors import StateLostError
 from tailrace.producer.kafka.state_store import State
 from tailrace.producer.kafka.topic_reader import messages, topic_consumer
 from tailrace.producer.model.table import TableId
+from tailrace.producer.serialization.envelope.topic_names import TopicNames
+from tailrace.producer.streaming.refused_changes import table_fault
+from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.producer.streaming.topics import CaptureTopics
 from tailrace.runtime.errors import KafkaRequestError
 from tailrace.schemas.names import state_topic, watermarks_topic
@@ -56,6 +60,30 @@ def deleted_tables(
             hint=hint,
         )
     return deleted
+
+
+def fail_without_topic(
+    config: ProducerConfig,
+    transaction: StreamTransaction,
+    state: State,
+    topics: CaptureTopics,
+    tables: Iterable[TableId],
+) -> dict[TableId, str]:
+    """Create the missing topics of tables; return why tables are in error whose topics Kafka refuses to create.
+
+    In the stream such a topic concerns its table alone, and so it does here. At the first start nothing is captured
+    yet: it is refused, as for every other problem.
+    """
+    refused = topics.refused(tables)
+    if refused and (state.offset is None or config.values.processing_failures == "fail"):
+        raise next(iter(refused.values()))
+    failed = {
+        table: table_fault(table, error, fingerprint(config))
+        for table, error in refused.items()
+        if str(table) in state.captured
+    }
+    fail_tables(transaction, state, failed, topic_of=TopicNames(config.topics).table)
+    return {table: f"{error.message}; {error.hint}" for table, error in refused.items()}
 
 
 def first_epoch(config: ProducerConfig, topics: CaptureTopics, captured: Iterable[TableId]) -> int:

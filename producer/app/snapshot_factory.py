@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
-from typing import Any
 
 import structlog
 
-from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
+from tailrace.producer.app.connection_settings import mysql_source
 from tailrace.producer.app.snapshot_worker import open_reader, process_main
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.generation import GenerationFence
 from tailrace.producer.kafka.state_store import State
 from tailrace.producer.model.table import TableId
@@ -55,36 +55,34 @@ class WorkerFactory:
     def __init__(
         self,
         config: ProducerConfig,
+        kafka: KafkaSettings,
         fence: GenerationFence,
-        hooks: SnapshotHooks | None,
-        known_keys: Callable[[], Mapping[str, Mapping[str, Any]]],
-        confirm_ownership: Callable[[], None],
+        coordinator: SnapshotCoordinator,
         *,
+        hooks: SnapshotHooks | None = None,
         server: ForkServer | None = None,
     ) -> None:
-        """``known_keys`` returns what the stream knows of keys (``KeyMemory.dump``).
-
-        ``confirm_ownership`` commits a transaction of the stream. ``server`` forks the processes.
-        """
+        """``kafka`` is the connection of this session. ``server`` forks the processes."""
         self._config = config
+        self._kafka = kafka
         self._fence = fence
+        self._coordinator = coordinator
         self._hooks = hooks
-        self._known_keys = known_keys
-        self._confirm_ownership = confirm_ownership
         self._server = server
 
     def start(self) -> Workers:
         """Start the configured number of readers; the caller closes them."""
-        config = self._config
+        config, kafka, stream = self._config, self._kafka, self._coordinator
         # A session may be old when an incremental snapshot starts: its readers need not read the state since then.
-        fence = self._fence = self._fence.moved_to_end(kafka_settings(config), self._confirm_ownership)
-        keys = self._known_keys()
+        fence = self._fence = self._fence.moved_to_end(kafka, lambda: stream.mailbox.call(stream.confirm_ownership))
+        keys = stream.known_keys()
         if self._hooks is None:
             workers = new_workers(config, self._server)
-            workers.begin(fence, keys)
+            workers.begin(kafka, fence, keys)
             return workers
         readers = range(config.snapshot.max_threads)
-        return ThreadWorkers([partial(open_reader, config, fence, keys, each, hooks=self._hooks) for each in readers])
+        opener = partial(open_reader, config, kafka, fence, keys, hooks=self._hooks)
+        return ThreadWorkers([partial(opener, worker=each) for each in readers])
 
 
 class SnapshotFactory:

@@ -10,9 +10,10 @@ from typing import Any
 
 import structlog
 
-from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
+from tailrace.producer.app.connection_settings import mysql_source
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import TransactionTimeoutError
+from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.generation import GenerationFence
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer, reader_transactional_id
 from tailrace.producer.serialization.captured_tables import CapturedTables
@@ -25,13 +26,12 @@ from tailrace.runtime.logging import configure_logging
 log = structlog.get_logger(__name__)
 
 
-def open_producer(config: ProducerConfig, transactional_id: str) -> TransactionalProducer:
+def open_producer(config: ProducerConfig, kafka: KafkaSettings, transactional_id: str) -> TransactionalProducer:
     """Return the registered producer of a reader, with the longest configured timeout that the broker allows.
 
     A split is one transaction, and a table that cannot be split is one split. The transaction of a dead reader does not
     last that long: the next holder of the id aborts it.
     """
-    kafka = kafka_settings(config)
     lowest = kafka.transaction_timeout_ms
     timeout_ms = max(lowest, config.snapshot.transaction_timeout_ms)
     while True:
@@ -52,10 +52,11 @@ def open_producer(config: ProducerConfig, transactional_id: str) -> Transactiona
 
 def open_reader(
     config: ProducerConfig,
+    kafka: KafkaSettings,
     fence: GenerationFence,
     keys: Mapping[str, Mapping[str, Any]],
-    worker: int,
     *,
+    worker: int,
     hooks: SnapshotHooks = NO_HOOKS,
 ) -> SnapshotReader:
     """Return a reader with its own session and its own fenced producer; ``keys`` is what the stream knows of keys.
@@ -65,9 +66,9 @@ def open_reader(
     session = mysql_source(config).open_snapshot_session()
     session.bound_lock_waits()
     prefix = config.topics.prefix
-    producer = open_producer(config, reader_transactional_id(prefix, worker))
+    producer = open_producer(config, kafka, reader_transactional_id(prefix, worker))
     # After the registration, which may just have fenced a reader of the instance that took over.
-    fence.require_latest(kafka_settings(config))
+    fence.require_latest(kafka)
     run_id = fence.generation.run_id
     headers: Headers = list(context_headers(prefix, run_id=run_id, enabled=config.values.context_headers))
     tables = CapturedTables(config, session.describe)
@@ -82,10 +83,10 @@ def open_reader(
 
 
 def process_main(config: ProducerConfig, worker: int, pipe: Pipe) -> None:
-    """Run a snapshot reader in its own process; it begins with the fence and the known keys (``open_reader``)."""
+    """Run a snapshot reader in its own process; it begins with what a session knows (``open_reader``)."""
     configure_logging(config.ops.log_format, config.ops.log_level)
 
-    def new_opener(fence: GenerationFence, keys: Mapping[str, Mapping[str, Any]]) -> OpenReader:
-        return partial(open_reader, config, fence, keys, worker)
+    def new_opener(kafka: KafkaSettings, fence: GenerationFence, keys: Mapping[str, Mapping[str, Any]]) -> OpenReader:
+        return partial(open_reader, config, kafka, fence, keys, worker=worker)
 
     serve_pipe(worker, new_opener, pipe)

@@ -14,7 +14,7 @@ from typing import Final
 import orjson
 import structlog
 
-from tailrace.producer.errors import TableAccessError
+from tailrace.producer.errors import RecordTooLargeError, TableAccessError
 from tailrace.producer.kafka import generation, state_store
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.generation import Generation, GenerationFence
@@ -277,7 +277,11 @@ def _remove_splits(
 ) -> None:
     """Remove the stored splits of the tables that leave, each with its END."""
     for end in ends_of_stored_splits(state, topic_of, leaves):
-        transaction.send(watermarks_topic(transaction.prefix), end.record_key(), end.to_json())
+        try:
+            transaction.send(watermarks_topic(transaction.prefix), end.record_key(), end.to_json())
+        except RecordTooLargeError as error:  # readers hold the changes of the split until they have it
+            error.add_context(table=TableId(end.database, end.table))
+            raise
     for table in [table for table in state.splits if leaves(table)]:
         for key in state.splits.pop(table).record_keys():
             transaction.store(key, None)

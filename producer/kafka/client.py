@@ -52,6 +52,8 @@ class KafkaSettings:
     overrides: Mapping[str, str] = field(repr=False)
     transaction_timeout_ms: int
     """The broker aborts a transaction that is open for longer."""
+    batch_bytes: int | None = None
+    """Batches are not larger than this, whatever the overrides say: a broker has refused larger ones."""
     request_timeout_s: ClassVar[float] = 30.0
     """How long a request waits for the broker."""
 
@@ -90,7 +92,7 @@ class KafkaSettings:
         }
         # Of less, the client sends nothing before linger.ms; of more, it makes several batches.
         largest = int(settings["message.max.bytes"])
-        settings["batch.size"] = min(int(settings["batch.size"]), largest)
+        settings["batch.size"] = min(int(settings["batch.size"]), largest, self.batch_bytes or largest)
         # A record that is larger than the queue could never be sent.
         largest_kbytes = largest // 1024 + 1
         settings.setdefault("queue.buffering.max.kbytes", max(_QUEUE_KBYTES, 2 * largest_kbytes))

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import structlog
 from confluent_kafka import KafkaError, Message
 
-from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
+from tailrace.producer.errors import BatchRefusedError, RecordRefusedError, RecordTooLargeError
 from tailrace.producer.kafka.errors import ALL_BROKERS_DOWN, AUTHENTICATION, PURGED, SSL
 
 log = structlog.get_logger(__name__)
 
 _SHOWN_BYTES: Final = 200
 _LOG_S: Final = 10.0
+_SMALLER: Final = 4
 TOPIC_LIMIT: Final = "a record is larger than its topic accepts"
 TOPIC_LIMIT_HINT: Final = (
-    "raise max.message.bytes of the topic above the size, and above producer.override.batch.size (1000000); or exclude "
-    "the column with column.exclude.list"
+    "raise max.message.bytes of the topic above the size; for a row, excluding the column with column.exclude.list "
+    "helps too"
 )
 
 
@@ -89,23 +92,66 @@ class DeliveryReports:
         """Return the topic of the failed record; empty if none failed."""
         return (self._failed[1] or "") if self._failed is not None else ""
 
-    def too_large(self) -> RecordRefusedError:
-        """Return the error for a record that its topic does not accept."""
+    def too_large(self, batch_bytes: int) -> RecordRefusedError | BatchRefusedError:
+        """Return the error for what its topic does not accept: a record, or a batch, of which no record is to blame.
+
+        The broker compares a batch with the limit, and the client does not divide it. Invariant: a batch of several
+        records has at most ``batch_bytes``, so one that has as much itself was alone.
+        """
         _, topic, key, size = self._failed or (0, "", b"", 0)
-        facts = {"topic": topic or "", "key": printable(key), "size": f"{size} bytes"}
-        error = RecordRefusedError(TOPIC_LIMIT, hint=TOPIC_LIMIT_HINT, **facts)
-        error.size = size
+        if size < batch_bytes:
+            batch = BatchRefusedError(
+                "a batch of records is larger than its topic accepts: smaller ones are sent",
+                hint="lower producer.override.batch.size, or raise max.message.bytes of the topic: then no start needs "
+                "to find out the size",
+                topic=topic or "",
+                batch_bytes=batch_bytes,
+            )
+            batch.batch_bytes = batch_bytes
+            return batch
+        error = RecordRefusedError(
+            TOPIC_LIMIT, hint=TOPIC_LIMIT_HINT, topic=topic or "", key=printable(key), size=f"{size} bytes"
+        )
+        error.size, error.key = size, _key_bytes(key)
         return error
+
+
+@dataclass(slots=True)
+class RefusedSizes:
+    """What brokers have refused to the sessions of this process: the next session knows it."""
+
+    batch_bytes: int | None = None
+    """The largest batch that is sent; None: as configured. It becomes smaller whenever one is refused."""
+    records: dict[str, int] = field(default_factory=dict)
+    """Topic -> the size of the smallest record that was refused."""
+
+    def learn(self, error: BaseException, topics: Container[str]) -> bool:
+        """Keep what an error tells of these topics, or of batches; return whether that was not known before."""
+        if isinstance(error, BatchRefusedError):
+            self.batch_bytes = max(1, error.batch_bytes // _SMALLER)
+            return True
+        if not isinstance(error, RecordRefusedError) or (topic := str(error.context["topic"])) not in topics:
+            return False
+        learned = error.size < self.records.get(topic, error.size + 1)
+        if learned:
+            self.records[topic] = error.size
+        return learned
 
 
 def record_too_large(message: str, hint: str, *, topic: str, key: object, size: int) -> RecordTooLargeError:
     """Return the error for a record that exceeds a limit."""
-    return RecordTooLargeError(message, hint=hint, topic=topic, key=printable(key), size=f"{size} bytes")
+    error = RecordTooLargeError(message, hint=hint, topic=topic, key=printable(key), size=f"{size} bytes")
+    error.key = _key_bytes(key)
+    return error
+
+
+def _key_bytes(key: object) -> bytes:
+    return key.encode() if isinstance(key, str) else bytes(key) if isinstance(key, (bytes, bytearray)) else b""
 
 
 def printable(key: object) -> str:
     """Return a record key for a message: as text if it is text, else in hexadecimal; long keys are cut."""
-    data = key.encode() if isinstance(key, str) else bytes(key) if isinstance(key, (bytes, bytearray)) else b""
+    data = _key_bytes(key)
     shown = data[:_SHOWN_BYTES]
     try:
         text = shown.decode()

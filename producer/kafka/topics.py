@@ -17,10 +17,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from tailrace.producer.errors import TopicsRefusedError
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.delivery import ConnectionErrors
 from tailrace.producer.kafka.errors import NO_LEADER, UNKNOWN_PARTITION, translate
-from tailrace.runtime.errors import KafkaRequestError
+from tailrace.runtime.errors import KafkaRequestError, Retryable
 from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
@@ -85,7 +86,8 @@ class Topics:
     def ensure(self, specs: Iterable[TopicSpec]) -> set[str]:
         """Create missing topics and return their names.
 
-        Raises KafkaRequestError if an existing topic has unsuitable settings.
+        Raises KafkaRequestError if an existing topic has unsuitable settings, and TopicsRefusedError behind the
+        creation of the others if Kafka refuses some of them.
         """
         unchecked = {spec.name: spec for spec in specs if spec.name not in self._known}
         if not unchecked:
@@ -93,10 +95,13 @@ class Topics:
         existing = self._existing()
         self._verify([spec for spec in unchecked.values() if spec.name in existing], existing)
         missing = [spec for name, spec in unchecked.items() if name not in existing]
+        refused: dict[str, KafkaRequestError] = {}
         for batch in request_batches(missing):
-            self._create(batch)
-            self._await_leaders(batch)
-        self._known.update(unchecked)
+            refused |= self._create(batch)
+            self._await_leaders(spec for spec in batch if spec.name not in refused)
+        self._known.update(unchecked.keys() - refused.keys())
+        if refused:
+            raise TopicsRefusedError(refused)
         return {spec.name for spec in missing}
 
     def missing(self, names: Iterable[str]) -> set[str]:
@@ -134,7 +139,9 @@ class Topics:
                 if time.monotonic() >= until or self._connections.refused:
                     raise translate(error, "listing topics", cause=self._connections.last) from error
 
-    def _create(self, specs: list[TopicSpec]) -> None:
+    def _create(self, specs: list[TopicSpec]) -> dict[str, KafkaRequestError]:
+        """Create topics; return why some of them are refused, in a way that a repetition does not change."""
+        refused: dict[str, KafkaRequestError] = {}
         created = self._admin.create_topics(
             [
                 NewTopic(
@@ -152,8 +159,13 @@ class Topics:
             try:
                 result.result()
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise translate(error, f"creating topic {name}") from error
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                problem = translate(error, f"creating topic {name}")
+                if isinstance(problem, Retryable) or not isinstance(problem, KafkaRequestError):
+                    raise problem from error
+                refused[name] = problem
+        return refused
 
     def _await_leaders(self, specs: Iterable[TopicSpec]) -> None:
         """Wait until the leader of each partition of new topics answers: a broker learns late what it leads.

@@ -351,7 +351,7 @@ class TransactionalProducer:
         if self._sender is not None and (failed := self._sender.failed()) is not None:
             self._reports.note(*failed)
         if code in TOO_LARGE:
-            return self._reports.too_large()
+            return self._reports.too_large(self._batch_bytes)
         if self._reports.refused_time:
             error = KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP, error.args[0].str()))
         translated = translate(error, operation, cause=self._reports.connections.last)

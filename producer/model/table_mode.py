@@ -52,7 +52,7 @@ class TableFault:
     at: Mapping[str, Any]
     """Where the first change is that was not written: file and position, GTID or split."""
     defined: bool = False
-    """The definition of the table is the fault, so that a later one is tried without being asked for."""
+    """The definition of the table, or its topic, is the fault: a later one is tried without being asked for."""
     settings: str = ""
     """Fingerprint of the configuration: a start with another one tries again."""
 

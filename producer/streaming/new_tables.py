@@ -116,7 +116,7 @@ class NewTables:
         except KafkaRequestError as error:
             tracked = self._registry.tables.get(table)
             if tracked is not None and tracked.mode is not TableMode.ERROR:
-                raise  # it had its topic, without which no start is possible
+                raise  # it had its topic when the session began
             self._reject(table, error)
             return False
         return True

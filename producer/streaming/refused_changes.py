@@ -31,6 +31,7 @@ from tailrace.producer.errors import (
     RecordTooLargeError,
     TableDefinitionError,
     TableFailedError,
+    TopicsRefusedError,
     as_definition,
 )
 from tailrace.producer.model.binlog_events import ChangeRefused, Event, QueryEvent, RowsEvent, TransactionBegin
@@ -40,6 +41,7 @@ from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.streaming.context import SnapshotProgressListener, StreamContext
 from tailrace.producer.streaming.table_versions import TableVersions
 from tailrace.runtime.errors import SchemaError, TailraceError
+from tailrace.schemas.names import schemas_topic, state_topic, watermarks_topic
 
 log = structlog.get_logger(__name__)
 
@@ -47,8 +49,8 @@ _REPLACED: Final = "\ufffd"
 """Stands for bytes of a statement that are no text."""
 _PROPERTY: Final = "event.processing.failure.handling.mode"
 _WAY_ON: Final = (
-    "then the table is read again: at once if its definition was the cause, else with a signal execute-snapshot for "
-    "it, an ALTER TABLE, or a start with another configuration"
+    "then the table is read again: with its next change if its definition or its topic was the cause, else with a "
+    "signal execute-snapshot for it, an ALTER TABLE, or a start with another configuration"
 )
 _POSITION: Final = ("file", "pos", "gtid", "split")
 
@@ -63,7 +65,8 @@ def table_fault(table: TableId, error: TailraceError, fingerprint: str) -> Table
         **{name: str(value) for name, value in error.context.items() if name != "table"},
     )
     at: dict[str, str] = {name: str(error.context[name]) for name in _POSITION if name in error.context}
-    return TableFault(error.message, at, defined=isinstance(error, TableDefinitionError), settings=fingerprint)
+    defined = isinstance(error, TableDefinitionError | TopicsRefusedError)
+    return TableFault(error.message, at, defined=defined, settings=fingerprint)
 
 
 def location(event: Event, begin: TransactionBegin | None) -> dict[str, object]:
@@ -158,12 +161,14 @@ class RefusedChanges:
 
         Invariant: the stream compiles and writes what belongs to one table in here, for rows and statements, so that no
         table stops the others. Other errors of Kafka are not caught: they may be those of a commit, which must not be
-        passed over.
+        passed over; nor are those of a record of another table, which is written while this one waits.
         """
         try:
             yield
         except (SchemaError, RecordTooLargeError) as error:
-            if isinstance(error, RecordRefusedError):
+            if isinstance(error, RecordTooLargeError) and (
+                isinstance(error, RecordRefusedError) or not self._belongs_to(error, table)
+            ):
                 raise
             error.add_context(**location(event, self._context.transaction.offset.transaction))
             self.fail_table(as_definition(error), table)
@@ -194,8 +199,7 @@ class RefusedChanges:
         Its transaction may have parts of what was read, or be refused as a whole: a new session reads it again.
         """
         context = self._context
-        topic = error.context.get("topic")
-        table = next((table for table in self._registry.tables if context.tables.topic(table) == topic), None)
+        table = next((table for table in self._registry.tables if self._belongs_to(error, table)), None)
         if isinstance(error, RecordRefusedError):  # its place is unknown: between what is stored and what is read
             stored = context.transaction.stored.to_json()
             error.add_context(
@@ -207,6 +211,22 @@ class RefusedChanges:
         if self._mode == "fail":
             raise error
         raise TableFailedError(table, error) from error
+
+    def _belongs_to(self, error: RecordTooLargeError, table: TableId) -> bool:
+        """Return whether a record is a row of a table, or what readers or the next start need of this table alone.
+
+        One of the second kind that the broker refuses is known to the next session, which refuses it at its place.
+        """
+        prefix, own = self._context.settings.prefix, self._context.tables.topic(table)
+        topic = error.context.get("topic")
+        if topic == own or topic not in {state_topic(prefix), watermarks_topic(prefix), schemas_topic(prefix)}:
+            return topic == own
+        if isinstance(error, RecordRefusedError):
+            return False
+        key = error.key.decode(errors="replace")
+        key = key.partition("/")[2] if topic == state_topic(prefix) else key
+        # A table, a split of it, or its topic: alone, or with what tells its schemas and alterations from each other.
+        return not {str(table), own}.isdisjoint({key, key.rsplit(":", 2)[0], key.partition("/")[0]})
 
     def _is_captured(self, table: TableId) -> bool:
         """Return whether a table is captured; the words of a statement are perhaps no tables at all."""

@@ -6,6 +6,7 @@ So a record is visible exactly if the stored offset, or the state written with i
 One record that Kafka does not take must not end the stream at each start. A table whose record it is, is in error. What
 only tells of something (a schema change, a notification, transaction metadata) is left out: the client refuses it at
 once, and the broker with the whole transaction, so that the next session knows the size (``CommitSettings.refused``).
+What the readers and the next start need of one table (state, watermarks, schemas) puts that table in error.
 
 A commit is due as soon as the log is caught up, so that a change does not wait; while there is more to read, when the
 interval has passed or the transaction is full. Between two commits the stream reads for at least as long as the last
@@ -59,7 +60,10 @@ class CommitSettings:
     interval_s: float
     max_records: int
     refused: Mapping[str, int] = field(default_factory=dict)
-    """Topics that belong to no table -> the size of the smallest record that the broker has refused."""
+    """Topics that belong to no table -> the size of the smallest record that the broker has refused.
+
+    No record of that size is sent any more, although one that compresses better may be taken.
+    """
 
 
 class StreamTransaction:
@@ -212,7 +216,7 @@ class StreamTransaction:
             self.open()
             if self._heartbeat is not None and self._heartbeat.due:
                 beat = self._heartbeat.next_record()
-                self._producer.send(beat.topic, beat.key, beat.value, partition=0)
+                self.tell(beat.topic, beat.key, beat.value, partition=0)
             for split_id, count in self._registry.take_backfill_counts().items():
                 self._producer.send(self._state_topic, backfill_key(split_id), backfill_value(count))
             for store in self.before_commit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tailrace.producer.config import ProducerConfig
+from tailrace.producer.errors import TopicsRefusedError
 from tailrace.producer.kafka.topics import Topics, TopicSpec, own_topics
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
@@ -41,7 +42,7 @@ class CaptureTopics:
         return bool(self._topics.with_records([watermarks_topic(self._config.topics.prefix)]))
 
     def ensure_tables(self, tables: Iterable[TableId]) -> None:
-        """Create the missing data topics of tables."""
+        """Create the missing data topics of tables. Raises TopicsRefusedError when all that can be are created."""
         topics = self._config.topics
         self._topics.ensure(
             TopicSpec(
@@ -52,6 +53,15 @@ class CaptureTopics:
             )
             for table in tables
         )
+
+    def refused(self, tables: Iterable[TableId]) -> dict[TableId, TopicsRefusedError]:
+        """Create the missing data topics of tables; return the tables whose topics Kafka refuses to create."""
+        named = {self._names.table(table): table for table in tables}
+        try:
+            self.ensure_tables(named.values())
+        except TopicsRefusedError as error:
+            return {named[topic]: TopicsRefusedError({topic: each}) for topic, each in error.refused.items()}
+        return {}
 
     def _auxiliary(self) -> Iterator[TopicSpec]:
         topics, values = self._config.topics, self._config.values

@@ -62,14 +62,17 @@ SHOWN_BY: Final = {
         "integration/test_two_instances.py::test_paused_instance_ends_when_it_resumes",
     ],
     "the topic of a table is deleted": [
-        "integration/test_missing_topics.py::test_deleted_topic_is_reported_and_filled_by_a_snapshot"
+        "integration/test_missing_topics.py::test_deleted_topic_is_reported_and_filled_by_a_snapshot",
+        "integration/test_kafka_security.py::test_a_topic_that_may_not_be_created_concerns_its_table_alone",
     ],
     "the producer is paused for longer than its transaction timeout": [
         "integration/test_kafka_errors.py::test_transaction_that_the_broker_ends",
         "integration/test_kafka_errors.py::test_pause_of_the_producer_and_stop_of_its_servers",
     ],
     "a record is larger than Kafka accepts": [
-        "integration/test_kafka_errors.py::test_row_that_is_too_large_is_located"
+        "integration/test_kafka_errors.py::test_row_that_is_too_large_is_located",
+        "integration/test_refused_sizes.py::test_rows_that_are_refused_together_are_sent_apart",
+        "integration/test_refused_sizes.py::test_watermarks_that_are_refused_concern_one_table",
     ],
     "the consumer is killed in a micro-batch": [
         "spark/test_kill.py::test_table_is_exact_after_kills_at_every_step_of_a_batch"

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ import pytest
 
 from tailrace.producer.app.capture import run
 from tailrace.producer.errors import (
+    BatchRefusedError,
     ProducerFencedError,
+    RecordRefusedError,
     RecordTooLargeError,
     SplitTooSlowError,
     TransactionTimeoutError,
@@ -87,14 +90,32 @@ NEXT_CALL = pytest.mark.parametrize(
 @NEXT_CALL
 def test_record_that_its_topic_refuses(broker: KafkaBroker, next_call: Callable[[TransactionalProducer], None]) -> None:
     """The broker's reason is not hidden by the client's erroneous state; a restart does not help."""
-    with _producer(_settings(broker), "too-large") as producer:
+    with _producer(_settings(broker, batch_size="50000"), "too-large") as producer:
         producer.send("narrow", b'{"id":7}', os.urandom(50_000))
-        with pytest.raises(RecordTooLargeError) as caught:
+        with pytest.raises(RecordRefusedError) as caught:
             next_call(producer)
 
     assert not isinstance(caught.value, Retryable)
     assert caught.value.context == {"topic": "narrow", "key": '{"id":7}', "size": "50008 bytes"}
+    assert (caught.value.size, caught.value.key) == (50_008, b'{"id":7}')
     assert "max.message.bytes" in caught.value.hint
+
+
+@NEXT_CALL
+def test_batch_that_its_topic_refuses(broker: KafkaBroker, next_call: Callable[[TransactionalProducer], None]) -> None:
+    """Each of its records is small enough: none of them is blamed, and a smaller batch is taken."""
+    records = [(b"%d" % number, os.urandom(5_000)) for number in range(30)]
+    with _producer(_settings(broker), "batches") as producer:
+        producer.send_all("narrow", records)
+        with pytest.raises(BatchRefusedError) as caught:
+            next_call(producer)
+    assert isinstance(caught.value, Retryable)
+    assert caught.value.batch_bytes == 1_000_000
+    assert caught.value.context == {"topic": "narrow", "batch_bytes": 1_000_000}
+    with _producer(replace(_settings(broker), batch_bytes=15_000), "batches") as producer:
+        producer.send_all("narrow", records)
+        producer.commit()
+    assert [(record.key, record.value) for record in read_topic(broker.bootstrap, "narrow")][-30:] == records
 
 
 def test_record_that_the_client_refuses(broker: KafkaBroker) -> None:

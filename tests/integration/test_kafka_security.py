@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
@@ -23,9 +24,9 @@ from tailrace.producer.app.capture import run
 from tailrace.runtime.errors import KafkaRequestError
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
-from tests.support.capture import CaptureThread, configured, properties
+from tests.support.capture import CaptureThread, configured, eventually, properties
 from tests.support.registry_proxy import CertificateAuthority
-from tests.support.topics import read_topic
+from tests.support.topics import last_rows, read_topic
 
 if TYPE_CHECKING:
     from tests.embedded.mysql import MySqlServer
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
 TOPIC_RIGHTS: Final = ("READ", "WRITE", "DESCRIBE", "CREATE", "DESCRIBE_CONFIGS")
 TRANSACTION_RIGHTS: Final = ("WRITE", "DESCRIBE")
 """What docs/operations.md lists."""
+
+ACL_FIELDS: Final = (
+    "restype",
+    "name",
+    "resource_pattern_type",
+    "principal",
+    "host",
+    "operation",
+    "permission_type",
+)
 
 MODULES: Final = "org.apache.kafka.common.security"
 
@@ -126,6 +137,58 @@ def test_documented_rights_are_enough(
 
     records = read_topic(secure_broker.bootstrap, f"{prefix}.{database.name}.t")
     assert [(record.json["op"], record.json["after"]["id"]) for record in records] == [("r", 1), ("c", 2), ("c", 3)]
+
+
+def test_a_topic_that_may_not_be_created_concerns_its_table_alone(
+    mysql_server: MySqlServer, secure_broker: SecureBroker, database: Database, prefix: str
+) -> None:
+    """The topic of a captured table was deleted. The table is read when the account has the right."""
+    for table in ("lost", "well"):
+        database.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
+        database.execute(f"INSERT INTO {table} VALUES (1, 1), (2, 2)")
+    topic = f"{prefix}.{database.name}.lost"
+    secure_broker.grant("plain", prefix)
+    login = secure_broker.login("PLAIN", "plain", "plain-sesame")
+    settings = properties(mysql_server, secure_broker, prefix, database.name, login)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+    admin = secure_broker.admin()
+    denied = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:plain",
+        "*",
+        AclOperation.CREATE,
+        AclPermissionType.DENY,
+    )
+    admin.create_acls([denied])[denied].result(60)
+    admin.delete_topics([topic])[topic].result(60)
+    eventually(lambda: topic not in admin.list_topics(timeout=60).topics, "the end of the topic")
+    with CaptureThread(settings) as capture:
+        database.execute("UPDATE well SET v = 3 WHERE id = 2")
+        capture.wait_position(mysql_server)
+        tables = capture.status.snapshot()["tables"]
+        found = tables[f"{database.name}.lost"]
+        assert (found["mode"], tables[f"{database.name}.well"]["mode"]) == ("error", "streaming")
+        assert found["error"].startswith("Kafka denied access")
+        assert topic not in admin.list_topics(timeout=60).topics
+        [removed] = admin.delete_acls([AclBindingFilter(*(getattr(denied, name) for name in ACL_FIELDS))]).values()
+        removed.result(60)
+
+        def is_read() -> bool:
+            database.execute("UPDATE lost SET v = v + 1")
+            return bool(capture.status.snapshot()["tables"][f"{database.name}.lost"]["mode"] == "streaming")
+
+        eventually(is_read, "the table is taken up with a change")
+
+        def differs(table: str) -> bool:
+            rows = last_rows(secure_broker.bootstrap, f"{prefix}.{database.name}.{table}")
+            return {row["id"]: row["v"] for row in rows.values()} != dict(
+                database.execute(f"SELECT id, v FROM {table}")
+            )
+
+        eventually(lambda: not differs("lost") and not differs("well"), "equal tables")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from tailrace.producer.errors import RecordTooLargeError
+from tailrace.producer.errors import BatchRefusedError
 from tailrace.producer.kafka import native_sender
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tests.embedded.kafka import KafkaBroker
@@ -165,7 +165,7 @@ def test_refused_records_are_given_back(kafka_broker: KafkaBroker, prefix: str) 
         assert _in_flight() == _NOTHING
         producer.begin()
         producer.send_all(prefix, [(b"k", os.urandom(30_000))] * 3)
-        with pytest.raises(RecordTooLargeError):
+        with pytest.raises(BatchRefusedError):
             producer.commit()
 
 

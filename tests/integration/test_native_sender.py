@@ -203,7 +203,8 @@ def test_what_is_in_flight_is_waited_for() -> None:
 def test_refused_record_is_named(kafka_broker: KafkaBroker, prefix: str, *, native: bool) -> None:
     """The delivery report of a record that its topic refuses: topic, key and size of the largest one."""
     kafka_broker.create_topic(prefix, settings={"max.message.bytes": "20000"})
-    with closing(sending_producer(sending_settings(kafka_broker), prefix, native=native)) as producer:
+    settings = sending_settings(kafka_broker, batch_size="40000")
+    with closing(sending_producer(settings, prefix, native=native)) as producer:
         producer.begin()
         producer.send_all(prefix, [(b"small", os.urandom(100)), (b"large", os.urandom(50_000))])
         with pytest.raises(RecordTooLargeError) as caught:

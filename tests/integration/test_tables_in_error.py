@@ -104,7 +104,11 @@ def test_faults_in_the_stream(
     columns = {"dated": "DATE", "large": "LONGBLOB", "refused": "LONGBLOB", "parts": "JSON"}
     for name in ("well", "dated", "large", "refused", "keyless", "parts", "commented", "stated", "masked"):
         tables.create(name, columns.get(name, "INT"))
-    changes = {"topic.creation.default.max.message.bytes": 500_000, "column.mask.with.3.chars": r".*\.masked\.secret"}
+    changes = {
+        "topic.creation.default.max.message.bytes": 500_000,
+        "producer.override.batch.size": 500_000,
+        "column.mask.with.3.chars": r".*\.masked\.secret",
+    }
     settings = properties(mysql_server, kafka_broker, prefix, database.name, {**SIGNALS, **changes})
     faulty = {"dated", "large", "refused", "keyless", "parts", "stated", "masked"}
     with CaptureThread(settings) as capture:

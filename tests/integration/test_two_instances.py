@@ -55,8 +55,8 @@ def test_reader_of_an_older_instance_does_not_start(
         older.moved_to_end(kafka, lambda: _commit(producers[0], prefix))
 
     with pytest.raises(ProducerFencedError, match="after its session was replaced"):
-        open_reader(config, older, {}, 0)
-    open_reader(config, newer, {}, 0)
+        open_reader(config, kafka, older, {}, worker=0)
+    open_reader(config, kafka, newer, {}, worker=0)
     winner = older.replacement(kafka, fenced=False)
     assert winner is not None
     assert (winner.run_id, winner.number, winner.pid) == ("second", 2, os.getpid())

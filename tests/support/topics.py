@@ -105,3 +105,16 @@ def end_offset(consumer: Consumer, partition: TopicPartition) -> int:
 def _bytes(value: object) -> bytes:
     assert isinstance(value, bytes)
     return value
+
+
+def last_rows(bootstrap: str, topic: str) -> dict[bytes, dict[str, Any]]:
+    """Return the last row of each key of a topic with JSON records; a key whose last record is a delete has none."""
+    rows: dict[bytes, dict[str, Any]] = {}
+    for record in read_topic(bootstrap, topic):
+        assert record.key is not None
+        after = record.json and record.json["after"]
+        if after:
+            rows[record.key] = after
+        else:
+            rows.pop(record.key, None)
+    return rows

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from tailrace.producer.app.capture import note_refused
-from tailrace.producer.config import load
-from tailrace.producer.errors import RecordRefusedError, RecordTooLargeError
+from tailrace.producer.errors import BatchRefusedError, RecordRefusedError, RecordTooLargeError
+from tailrace.producer.kafka.delivery import RefusedSizes
 from tailrace.producer.kafka.state_store import OFFSET_KEY, StoredOffset
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin, TransactionCommit
@@ -25,7 +23,6 @@ from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import CommitSettings, StreamTransaction
 from tests.support.stream import FILE, SERVER, START, FakeProducer, stream_transaction
-from tests.unit.test_config_load import BASE
 
 TABLE = TableId("db", "t")
 
@@ -258,14 +255,22 @@ def test_a_record_that_only_tells_of_something_is_left_out_if_it_is_too_large() 
         transaction.send("p", b"k", b"v" * 50)
 
 
-@pytest.mark.parametrize(
-    ("topic", "learned"), [("p", True), ("p.tailrace.schemas", True), ("p.tailrace.state", True), ("p.db.t", False)]
-)
+@pytest.mark.parametrize(("topic", "learned"), [("p", True), ("p.tailrace.state", True), ("p.db.t", False)])
 def test_a_session_knows_what_was_refused_before(topic: str, learned: bool) -> None:
     """Once for each size, so that what cannot be left out stops the producer. The table of a row is in error."""
-    process: Any = SimpleNamespace(config=load(None, {}, {**BASE, "topic.prefix": "p"}), refused={})
+    sizes = RefusedSizes()
     error = RecordRefusedError("a record is larger than its topic accepts", topic=topic)
     for size, smaller in ((70, True), (70, False), (80, False), (60, True)):
         error.size = size
-        assert note_refused(process, error) == (learned and smaller)
-    assert process.refused == ({topic: 60} if learned else {})
+        assert sizes.learn(error, {"p", "p.tailrace.state"}) == (learned and smaller)
+    assert sizes.records == ({topic: 60} if learned else {})
+    assert sizes.batch_bytes is None
+
+
+def test_a_refused_batch_makes_batches_smaller_and_blames_no_record() -> None:
+    sizes = RefusedSizes()
+    error = BatchRefusedError("a batch of records is larger than its topic accepts", topic="p")
+    for error.batch_bytes, smaller in ((1000, 250), (250, 62), (1, 1)):
+        assert sizes.learn(error, {"p"})
+        assert sizes.batch_bytes == smaller
+    assert not sizes.records
