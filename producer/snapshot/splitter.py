@@ -1,14 +1,15 @@
 """Chunk splitter: divides the key range of a table into splits, lazily, one query at a time.
 
-Dense integer keys are divided by arithmetic (evenly); for other keys the server returns the next bound (unevenly). The
-methods and the distribution factor, (max - min + 1) / rows, follow Flink CDC. Statistics may be stale, so they only
-choose the method, and a probe of the first bound must agree with them.
+Dense numbers, integer or DECIMAL, are divided by arithmetic (evenly); for other keys the server returns the next bound
+(unevenly). The methods and the distribution factor, (max - min + 1) / rows, follow Flink CDC. Statistics may be stale,
+so they only choose the method, and a probe of the first bound must agree with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from tailrace.producer.model.codec import KeyTuple
@@ -100,12 +101,12 @@ class ChunkSplitter:
 
     def _even_step(self, unread: Range, estimated_rows: int) -> int | None:
         settings = self._settings
-        if len(self._columns) != 1 or not self._columns[0].is_integer or unread.upper is None:
+        if len(self._columns) != 1 or not _is_number(self._columns[0]) or unread.upper is None:
             return None
         least = unread.lower or self._session.min_key(self._table, self._columns, unread)
         if least is None or estimated_rows <= settings.size:
             return None
-        low, high = _integer(least), _integer(unread.upper)
+        low, high = _units(least), _units(unread.upper)
         factor = (high - low + 1) / estimated_rows
         if not settings.even_lower <= factor <= settings.even_upper:
             return None
@@ -113,20 +114,25 @@ class ChunkSplitter:
         probe = self._session.next_bound(self._table, self._columns, unread, settings.size)
         if probe is None:
             return None
-        width = _integer(probe) - low
+        width = _units(probe) - low
         return step if width / _PROBE_TOLERANCE <= step <= width * _PROBE_TOLERANCE else None
 
     def _even(self, unread: Range, step: int) -> Iterator[Range]:
         assert unread.upper is not None
         least = unread.lower or self._session.min_key(self._table, self._columns, unread)
-        high = _integer(unread.upper)
+        high = _units(unread.upper)
         # Python's integers do not overflow, so the loop may compare with the last bound and needs no limit of the type.
-        bound = (high if least is None else _integer(least)) + step
+        bound = (high if least is None else _units(least)) + step
         lower = unread.lower
         while bound < high:
-            yield Range(lower, (bound,))
-            lower, bound = (bound,), bound + step
+            key = self._key(bound)
+            yield Range(lower, key)
+            lower, bound = key, bound + step
         yield Range(lower, unread.upper, unread.closed)
+
+    def _key(self, units: int) -> KeyTuple:
+        column = self._columns[0]
+        return (units if column.is_integer else Decimal(f"{units}e-{column.column.scale}"),)
 
     def _uneven(self, unread: Range) -> Iterator[Range]:
         rest = unread
@@ -146,7 +152,14 @@ class ChunkSplitter:
         return not rest.closed and self.sort_key(bound) == self.sort_key(rest.upper)
 
 
-def _integer(key: KeyTuple) -> int:
+def _is_number(column: KeyColumn) -> bool:
+    return column.is_integer or column.column.data_type == "decimal"
+
+
+def _units(key: KeyTuple) -> int:
+    """Return a number in units of its last digit; all values of a DECIMAL column have the same number of digits."""
     value = key[0]
+    if isinstance(value, Decimal):
+        return int(f"{value:f}".replace(".", ""))
     assert isinstance(value, int)
     return value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -52,6 +53,10 @@ SHAPES: dict[str, tuple[str, Sequence[tuple[object, ...]]]] = {
         [(n % 2, f"k{n}", n) for n in range(300)],
     ),
     "decimals": ("id DECIMAL(20,4) PRIMARY KEY, v INT", [(f"{n * n - 5000}.{n:04d}", n) for n in range(300)]),
+    "dense decimals": (
+        "id DECIMAL(65,2) PRIMARY KEY, v INT",
+        [(f"{'9' * 50}{n // 100}.{n % 100:02d}", n) for n in range(300)],
+    ),
     "binary": ("id VARBINARY(16) PRIMARY KEY, v INT", [(bytes([n % 256, n // 256, 0]), n) for n in range(300)]),
     "moments": (
         "id DATETIME(3) PRIMARY KEY, v INT",
@@ -68,6 +73,7 @@ EVEN = {
     "dense integers": 50,
     "integers of two densities": 100,
     "signed from the minimum": 50,
+    "dense decimals": Decimal("0.5"),
     "a unique index for a key": 50,
 }
 """The shapes whose keys are cut by arithmetic, and the width of their splits; the others are cut by queries."""
@@ -102,6 +108,10 @@ def test_snapshot_of_each_shape_then_changes(
     _check_cut(shape, len(rows), sorted((end for end in ends if not end.lower_open), key=lambda end: end.number))
 
 
+def _number(bound: Any) -> Decimal:
+    return Decimal(bound["decimal"] if isinstance(bound, dict) else bound)
+
+
 def _check_cut(shape: str, rows: int, splits: Sequence[Watermark]) -> None:
     """Assert that splits join, and that each has the requested number of rows or, if even, of keys."""
     assert sum(split.rows for split in splits) == rows
@@ -112,7 +122,7 @@ def _check_cut(shape: str, rows: int, splits: Sequence[Watermark]) -> None:
         return
     assert splits[-1].closed
     if shape in EVEN:
-        bounds = [split.upper[0] for split in splits[:-1] if split.upper is not None]
+        bounds = [_number(split.upper[0]) for split in splits[:-1] if split.upper is not None]
         assert {right - left for left, right in itertools.pairwise(bounds)} == {EVEN[shape]}
     else:
         *full, last = (split.rows for split in splits)
