@@ -33,9 +33,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tailrace.producer.model.table import TableId
 from tailrace.runtime.errors import KafkaRequestError, MultipleProblemsError, Retryable, SchemaError, TailraceError
+
+if TYPE_CHECKING:
+    from tailrace.producer.model.protocols import Offset
 
 
 class PrerequisiteError(MultipleProblemsError):
@@ -98,6 +102,8 @@ class TableFailedError(TailraceError, Retryable):
         super().__init__(fault.message, hint=fault.hint, **{"table": table, **fault.context})
         self.table = table
         self.fault = fault
+        self.read_up_to: Offset | None = None
+        """Kafka has refused a change from before this offset, and all that was read with it."""
 
 
 class SourceBehindError(BinlogError):

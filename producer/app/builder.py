@@ -12,14 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from tailrace.producer.app import startup
+from tailrace.producer.app import missing_topics, startup
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
-from tailrace.producer.app.missing_topics import (
-    deleted_tables,
-    fail_without_topic,
-    first_epoch,
-    report_deleted_certificates,
-)
 from tailrace.producer.app.ownership import Ownership
 from tailrace.producer.app.resources import Resources
 from tailrace.producer.app.resume import ResumeRules, resume_point
@@ -28,7 +22,7 @@ from tailrace.producer.app.signals import SignalService, ensure_signal_topics
 from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
 from tailrace.producer.app.validation import check_source, faults_of_new_tables
 from tailrace.producer.config import ProducerConfig, fingerprint
-from tailrace.producer.errors import PrerequisiteError, TableAccessError
+from tailrace.producer.errors import PrerequisiteError, TableAccessError, TableFailedError
 from tailrace.producer.kafka.delivery import RefusedSizes
 from tailrace.producer.kafka.state_store import State, known_key_key
 from tailrace.producer.kafka.topics import Topics
@@ -78,6 +72,8 @@ class CaptureProcess:
     fork_server: ForkServer | None = None
     failed: dict[TableId, TableFault] = field(default_factory=dict)
     """Tables that ended the last session: the next one begins with them in error."""
+    held: dict[TableId, TableFailedError] = field(default_factory=dict)
+    """What has put tables in error while this process runs; see ``NewTables``."""
     sizes: RefusedSizes = field(default_factory=RefusedSizes)
     stops: StopPoint | None = None
     """Where it ends by itself: the end of the log at its start does not move with the next session."""
@@ -159,8 +155,8 @@ class SessionBuilder:
         owners = [*restored.gone, *(table for table in captured if table not in checked.faults)]
         faults = {**checked.faults, **tables.topics.own_all(owners)}
         with_topic = [table for table in captured if table not in faults]
-        refused_topics = fail_without_topic(config, restored.transaction, restored.state, topics, with_topic)
-        checked = CheckedTables(captured, {**faults, **refused_topics})
+        faults |= missing_topics.fail_without_topic(config, restored.transaction, restored.state, topics, with_topic)
+        checked = CheckedTables(captured, faults)
         context, stream = self._open_stream(restored, tables)
         transaction = context.transaction
         tables.read_behind(lambda: session.wait_until_executed(transaction.offset.barrier(), BARRIER_TIMEOUT_S))
@@ -176,7 +172,9 @@ class SessionBuilder:
             known = restored.state.captured
             signals.processor.request_incremental(table for table in captured if str(table) in known)
         reads = config.snapshot.should_snapshot
-        new_tables = NewTables(context, topics, signals.processor, self._source, reads=lambda table: reads(str(table)))
+        new_tables = NewTables(
+            context, topics, signals.processor, self._source, reads=lambda t: reads(str(t)), held=self._process.held
+        )
         new_tables.restore(request.table for request in signals.processor.queue.requests if request.required)
         versions = TableVersions(context, new_tables)
         coordinator = SnapshotCoordinator(context, versions, signals.processor)
@@ -262,7 +260,7 @@ class SessionBuilder:
         )
         ownership.fence, state = acquired.fence, acquired.state
         new = state.offset is None
-        epoch = first_epoch(config, topics, captured) if new else 0
+        epoch = missing_topics.first_epoch(config, topics, captured) if new else 0
         skipped = config.values.skipped_operations
         rules = ResumeRules(
             resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog,
@@ -304,9 +302,9 @@ class SessionBuilder:
         startup.write_startup_state(transaction, state, readers=readers, captured=kept, topic_of=topic_of)
         startup.find_former_tables(transaction, state, topics, captured, reads=config.snapshot.should_snapshot)
         registry.former = state.former
-        report_deleted_certificates(self._created_topics, state, prefix)
+        missing_topics.report_deleted_certificates(self._created_topics, state, prefix)
         # The topics of tables are created after this is committed: until then a start finds them missing.
-        deleted = deleted_tables(topics.without_topic(captured), state, topic_of, config.topics.missing)
+        deleted = missing_topics.deleted_tables(topics.without_topic(captured), state, topic_of, config.topics.missing)
         if config.topics.missing == "snapshot":
             startup.request_snapshots(transaction, state, deleted)
         schema_changes = self._auxiliary.schema_changes(

@@ -11,18 +11,22 @@ alters it, a later change of it, or a request to read it takes it up; it then ar
 Invariant: a captured table that is put in error has left (``former_tables.py``), and returns by ``_capture`` alone,
 which has all of it read. So no change that was skipped is missing, a delete no more than an insert. It keeps its fault
 until it is read: if the reading ends early, the table is in error again.
+
+Invariant: what Kafka has refused is sent once in a process. The next session reads it again, up to where the one before
+has read: until then nothing takes the table up, also if it is dropped and created.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import structlog
 
-from tailrace.producer.errors import TableAccessError
+from tailrace.producer.errors import TableAccessError, TableFailedError
 from tailrace.producer.kafka.state_store import TableState, table_key
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.protocols import Offset, Source
@@ -70,8 +74,10 @@ class NewTables:
         source: Source,
         *,
         reads: Callable[[TableId], bool],
+        held: Mapping[TableId, TableFailedError] = MappingProxyType({}),
     ) -> None:
-        """``reads``: whether the rows of a table that has never been captured are read."""
+        """``reads``: of a table that has never been captured. ``held``: what has put tables in error before."""
+        self._held = held
         self._source = source
         self._context = context
         self._registry = context.registry
@@ -291,8 +297,9 @@ class NewTables:
     def take_up(self, table: TableId) -> bool:
         """Capture a table in error, because its rows are about to be read; False: it stays in error."""
         tracked = self._registry.tables[table]
-        if tracked.mode is TableMode.ERROR and self.ensure_topic(table):
-            self._capture(table, self._context.transaction.offset.position, _ARRIVAL)
+        at = self._context.transaction.offset.position
+        if tracked.mode is TableMode.ERROR and self._refused_before(table, at) is None and self.ensure_topic(table):
+            self._capture(table, at, _ARRIVAL)
         return tracked.mode is not TableMode.ERROR
 
     def track(self, table: TableId) -> None:
@@ -300,7 +307,7 @@ class NewTables:
         try:
             if table not in self._registry.tables and self.ensure_topic(table):
                 self.capture(table)
-        except SchemaError as error:
+        except (SchemaError, KafkaRequestError) as error:
             self._reject(table, error)
 
     def restore(self, required: Iterable[TableId]) -> None:
@@ -321,7 +328,15 @@ class NewTables:
             if fault is not None and (fault.defined or fault.settings != self._context.settings.fingerprint):
                 self.on_definition_changed(table, self._context.transaction.offset.position)
 
+    def _refused_before(self, table: TableId, at: Offset) -> TailraceError | None:
+        """Return what Kafka has refused of a table in a session that has read ``at`` already."""
+        failed = self._held.get(table)
+        until = failed.read_up_to if failed is not None else None
+        return failed.fault if failed and until and until.same_server(at) and not until.before(at) else None
+
     def _capture(self, table: TableId, at: Offset, arrival: Arrival) -> TrackedTable:
+        if refused := self._refused_before(table, at):
+            raise refused
         context = self._context
         created = self._created.get(table)
         self._topics.ensure_tables([table])

@@ -210,7 +210,9 @@ class RefusedChanges:
         error.add_context(table=table)
         if self._mode == "fail":
             raise error
-        raise TableFailedError(table, error) from error
+        failed = TableFailedError(table, error)
+        failed.read_up_to = context.transaction.offset.position
+        raise failed from error
 
     def _belongs_to(self, error: RecordTooLargeError, table: TableId) -> bool:
         """Return whether a record is a row of a table, or what readers or the next start need of this table alone.
