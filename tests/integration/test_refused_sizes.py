@@ -77,7 +77,7 @@ def test_a_refused_row_behind_a_statement_of_its_table_is_sent_once(
         session.commit()
     with CaptureThread(settings) as capture:
         expected = {"altered": "error", "created": "error", "well": "streaming"}
-        eventually(lambda: _modes(capture) == expected and not differs("well"), "two tables in error", 90)
+        eventually(lambda: _modes(capture) == expected and not differs("well"), "two tables in error")
         capture.wait_position(mysql_server)
         assert capture.status.snapshot()["stream"]["disconnects"] <= 3
         for name in ("altered", "created"):

@@ -53,9 +53,9 @@ SHAPES: dict[str, tuple[str, Sequence[tuple[object, ...]]]] = {
         [(n % 2, f"k{n}", n) for n in range(300)],
     ),
     "decimals": ("id DECIMAL(20,4) PRIMARY KEY, v INT", [(f"{n * n - 5000}.{n:04d}", n) for n in range(300)]),
-    "dense decimals": (
+    "decimals of two densities": (
         "id DECIMAL(65,2) PRIMARY KEY, v INT",
-        [(f"{'9' * 50}{n // 100}.{n % 100:02d}", n) for n in range(300)],
+        [(f"{'9' * 50}{key // 100}.{key % 100:02d}", n) for n in range(300) for key in [max(n, 3 * n - 300)]],
     ),
     "binary": ("id VARBINARY(16) PRIMARY KEY, v INT", [(bytes([n % 256, n // 256, 0]), n) for n in range(300)]),
     "moments": (
@@ -73,7 +73,7 @@ EVEN = {
     "dense integers": 50,
     "integers of two densities": 100,
     "signed from the minimum": 50,
-    "dense decimals": Decimal("0.5"),
+    "decimals of two densities": Decimal(1),
     "a unique index for a key": 50,
 }
 """The shapes whose keys are cut by arithmetic, and the width of their splits; the others are cut by queries."""
