@@ -48,6 +48,13 @@ class BinlogPosition:
         return {"kind": self.KIND, **_values(self)}
 
 
+@dataclass(frozen=True, slots=True)
+class MariaDbPosition(BinlogPosition):
+    """A position in a MariaDB binlog: ``gtids`` is the last GTID of each domain, ``server_uuid`` names the server."""
+
+    KIND: ClassVar = "mariadb"
+
+
 def _values(record: BinlogPosition | Watermark) -> dict[str, Any]:
     """Return the fields of a record; ``asdict`` copies all values, which takes longer than the rest of a watermark."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
@@ -56,16 +63,19 @@ def _values(record: BinlogPosition | Watermark) -> dict[str, Any]:
 Position = BinlogPosition
 """A position in the log of a source; one class per kind of source."""
 
-POSITIONS: Final[Mapping[str, type[Position]]] = {BinlogPosition.KIND: BinlogPosition}
+POSITIONS: Final[Mapping[str, type[Position]]] = {each.KIND: each for each in (BinlogPosition, MariaDbPosition)}
 """The classes by their ``kind``."""
 
 
-def read_position(body: Mapping[str, Any]) -> Position:
-    """Read what ``to_json`` of a position returned. Raises ValueError for an unknown kind of source."""
+def read_position(body: Mapping[str, Any], *kinds: str) -> Position:
+    """Read what ``to_json`` of a position returned. Raises ValueError for a kind of source that is not one of these.
+
+    Without ``kinds`` it may be any that is known.
+    """
     fields = dict(body)
     kind = fields.pop("kind", None)
-    if kind not in POSITIONS:
-        raise ValueError(f"a position of kind {kind!r} cannot be read, only of {', '.join(POSITIONS)}")
+    if kind not in (kinds or POSITIONS):
+        raise ValueError(f"a position of kind {kind!r} cannot be read, only of {', '.join(kinds or POSITIONS)}")
     return POSITIONS[kind](**known_fields(POSITIONS[kind], fields))
 
 

@@ -52,7 +52,7 @@ class MySqlLogMonitor:
         self._session.close()
 
     def _distance(self, session: Connection[Any], stored: MySqlOffset) -> LogDistance | None:
-        server = database.server_uuid(session)
+        server = self._server(session)
         if server != stored.server_uuid:
             return None
         files = [(str(row[0]), int(row[1])) for row in query(session, "SHOW BINARY LOGS")]
@@ -70,11 +70,22 @@ class MySqlLogMonitor:
                 left = 0.0
             elif len(unread) > 1:
                 left -= _now(session) - self._last_write(server, unread)
-        transactions = _transactions_behind(session, stored)
+        transactions = self._transactions_behind(session, stored)
         return LogDistance(len(newer), behind, transactions, None if left is None else max(0.0, left), retention)
 
-    @staticmethod
-    def _is_purged(session: Connection[Any], stored: MySqlOffset, files: Sequence[str]) -> bool:
+    def _server(self, session: Connection[Any]) -> str:
+        return database.server_uuid(session)
+
+    def _settings_of(self, server: str) -> SourceSettings:
+        return replace(self._settings, server_uuid=server)
+
+    def _transactions_behind(self, session: Connection[Any], stored: MySqlOffset) -> int | None:
+        if isinstance(stored, FileOffset):
+            return None
+        missing = GtidSet.parse(database.executed_gtids(session)).minus(stored.gtids)
+        return sum(last - first + 1 for _, ranges in missing.intervals() for first, last in ranges)
+
+    def _is_purged(self, session: Connection[Any], stored: MySqlOffset, files: Sequence[str]) -> bool:
         """Return whether something that follows the position is purged already."""
         if isinstance(stored, FileOffset):
             return stored.file not in files
@@ -91,7 +102,7 @@ class MySqlLogMonitor:
 
     def _begin(self, server: str, file: str) -> tuple[int, bool]:
         """Return when a file was begun, and whether the server was started then."""
-        settings = replace(self._settings, server_uuid=server)
+        settings = self._settings_of(server)
         with translating_errors(settings.host, settings.user), closing(connect(settings)) as session:
             with session.cursor() as cursor:
                 cursor.execute("SET @master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'")
@@ -108,13 +119,6 @@ class MySqlLogMonitor:
 
 _STARTED: Final = 52
 """Where the first event of a file has the time of the server's start, if the file was begun then; else 0."""
-
-
-def _transactions_behind(session: Connection[Any], stored: MySqlOffset) -> int | None:
-    if isinstance(stored, FileOffset):
-        return None
-    missing = GtidSet.parse(database.executed_gtids(session)).minus(stored.gtids)
-    return sum(last - first + 1 for _, ranges in missing.intervals() for first, last in ranges)
 
 
 def _now(session: Connection[Any]) -> int:

@@ -126,7 +126,7 @@ class MySqlOffset(NamedTuple):
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
         """Read what ``to_json`` returned. Raises ValueError for a position of another kind of source."""
-        position = read_position(body)
+        position = read_position(body, BinlogPosition.KIND)
         if position.gtids is None:
             raise ValueError("a position without GTIDs")
         gtids = GtidSet.parse(position.gtids)

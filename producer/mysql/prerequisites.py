@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pymysql.constants import ER
 
@@ -20,7 +20,7 @@ from tailrace.producer.mysql.xa_commits import commits_early, sees_commits
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
-_SETTINGS: Final = (
+SETTINGS: Final = (
     "log_bin",
     "binlog_format",
     "binlog_row_image",
@@ -47,30 +47,31 @@ class CheckedSource:
     server_id: int
     """The id of the binlog reader."""
     settings: dict[str, str]
-    """Global variables of the server, as far as it has those of ``_SETTINGS``."""
+    """Global variables of the server, as far as it has those that are asked for."""
 
 
 def check(
-    connection: Connection[Any], tables: Sequence[TableId], *, server_id: int, required: Sequence[Check] | None = None
+    connection: Connection[Any], tables: Sequence[TableId], *, server_id: int, checks: Checks | None = None
 ) -> tuple[str, ...]:
     """Run every check; return the notes. Raises PrerequisiteError with all problems.
 
-    ``required`` replaces the checks of MySQL; another member of the family passes its own.
+    ``checks`` replaces those of MySQL; another member of the family passes its own.
     """
-    names = ", ".join(f"'{name}'" for name in _SETTINGS)
+    settings, required, advised = checks or MYSQL
+    names = ", ".join(f"'{name}'" for name in settings)
     rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     source = CheckedSource(connection, tables, server_id, {str(name): str(value) for name, value in rows})
-    problems = [problem for rule in (REQUIRED if required is None else required) for problem in rule(source)]
+    problems = [problem for rule in required for problem in rule(source)]
     if problems:
         raise PrerequisiteError(problems)
-    return tuple(note for rule in ADVISED for note in rule(source))
+    return tuple(note for rule in advised for note in rule(source))
 
 
 def server_is_supported(source: CheckedSource) -> Iterator[str]:
     """MySQL since 8.0.1: older servers and MariaDB do not log column names and signs as needed."""
     version = source.settings.get("version", "")
     if "mariadb" in version.lower():
-        yield f"the server is {version}: the binlog of MariaDB is not supported; use MySQL 8.0 or newer"
+        yield f"the server is {version}: it is not MySQL; set connector.class=mariadb"
         return
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     if numbers < (8, 0, 1):
@@ -141,7 +142,7 @@ def server_id_is_unique(source: CheckedSource) -> Iterator[str]:
         yield "server_id of the server is 0: it sends its binlog to nobody; SET PERSIST server_id = 1"
     if own == source.server_id:
         yield f"database.server.id is {own}, which is the server's own server_id; choose another number"
-    replicas = _if_granted(source.session, "SHOW SLAVE HOSTS", "SHOW REPLICAS")
+    replicas = if_granted(source.session, "SHOW SLAVE HOSTS", "SHOW REPLICAS")
     if any(int(row[0]) == source.server_id for row in replicas or ()):
         yield f"database.server.id is {source.server_id}, which a connected replica uses; choose another number"
 
@@ -153,7 +154,7 @@ def account_may_read(source: CheckedSource) -> Iterator[str]:
         (("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"), "REPLICATION CLIENT", "to read the position of the binlog"),
         (("SHOW SLAVE HOSTS", "SHOW REPLICAS"), "REPLICATION SLAVE", "to read the binlog"),
     ):
-        if _if_granted(source.session, *statements) is None:
+        if if_granted(source.session, *statements) is None:
             yield f"the account {name} lacks {grant}, {purpose}; GRANT {grant} ON *.* TO {name}"
 
 
@@ -178,7 +179,7 @@ def replica_logs_applied_changes(source: CheckedSource) -> Iterator[str]:
 
 def binlog_has_the_databases(source: CheckedSource) -> Iterator[str]:
     """binlog_do_db and binlog_ignore_db exclude changes from the binlog."""
-    rows = _if_granted(source.session, "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
+    rows = if_granted(source.session, "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
     if not rows:
         return
     logged, ignored = ({name for name in str(names or "").split(",") if name} for names in rows[0][2:4])
@@ -266,10 +267,23 @@ ADVISED: Final[tuple[Check, ...]] = (
 
 def _replicates(source: CheckedSource) -> bool:
     """Return whether the server is a replica, as far as the account may know."""
-    return bool(_if_granted(source.session, "SHOW SLAVE STATUS", "SHOW REPLICA STATUS"))
+    return bool(if_granted(source.session, "SHOW SLAVE STATUS", "SHOW REPLICA STATUS"))
 
 
-def _if_granted(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...]] | None:
+class Checks(NamedTuple):
+    """The checks of one kind of server."""
+
+    settings: Sequence[str]
+    """The global variables that they look at."""
+    required: Sequence[Check]
+    advised: Sequence[Check]
+    """They yield notes."""
+
+
+MYSQL: Final = Checks(SETTINGS, REQUIRED, ADVISED)
+
+
+def if_granted(session: Connection[Any], old: str, new: str) -> list[tuple[Any, ...]] | None:
     """Run a statement by one of its names; None if the account may not."""
     try:
         return _either(session, old, new)

@@ -6,8 +6,9 @@ the numbering of its binlog files. Otherwise the stream resumes by GTIDs, under 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 from pymysql.connections import Connection
@@ -28,28 +29,58 @@ FILE_START: Final = 4
 """Position of the first event in a binlog file."""
 
 
-def resume_offset(
-    session: Connection[Any], stored: MySqlOffset, *, started: Sequence[str] = (), required: Sequence[MySqlOffset] = ()
-) -> MySqlOffset:
-    """Return the stored offset, or one of a new epoch if its coordinates are not valid here.
+class ServerHistory(NamedTuple):
+    """What a server says of its transactions and its binlog."""
 
-    The server must have the transactions of ``stored``, those of ``required``, and those in ``started``, which are
-    partly written. Raises SourceBehindError if it has not executed them yet, BinlogError if the binlog that follows
-    ``stored`` is purged or lost.
-    """
+    server_uuid: str
+    purged: Any
+    """The GTIDs that its binlog no longer has, as ``gtids`` of an offset."""
+    executed: Any
+    """Whether it ``has`` a GTID, and ``contains`` those of an offset."""
+    gtid: re.Pattern[str]
+    """The GTID in SHOW BINLOG EVENTS, as its group."""
+
+
+_GTID: Final = re.compile(r"'([^']+)'")
+
+
+def read_history(session: Connection[Any]) -> ServerHistory:
+    """Ask a MySQL server. Raises BinlogError if it gives no GTIDs now."""
     if not database.has_gtids(session):
         raise BinlogError(
             "gtid_mode of the source is not ON, and the stored offset is a set of GTIDs",
             hint="SET PERSIST gtid_mode = ON, or take a new snapshot under another topic.prefix, or with "
             "snapshot.mode=when_needed",
         )
-    _require_binlog(session, stored)
-    _require_transactions(session, stored, started, required)
-    server = database.server_uuid(session)
+    purged = GtidSet.parse(database.purged_gtids(session))
+    executed = GtidSet.parse(database.executed_gtids(session))
+    return ServerHistory(database.server_uuid(session), purged, executed, _GTID)
+
+
+AnyOffset = TypeVar("AnyOffset", bound=MySqlOffset)
+
+
+def resume_offset(
+    session: Connection[Any],
+    history: ServerHistory,
+    stored: AnyOffset,
+    *,
+    started: Sequence[str] = (),
+    required: Sequence[MySqlOffset] = (),
+) -> AnyOffset:
+    """Return the stored offset, or one of a new epoch if its coordinates are not valid here.
+
+    The server must have the transactions of ``stored``, those of ``required``, and those in ``started``, which are
+    partly written. Raises SourceBehindError if it has not executed them yet, BinlogError if the binlog that follows
+    ``stored`` is purged or lost.
+    """
+    _require_binlog(history, stored)
+    _require_transactions(history.executed, stored, started, required)
+    server = history.server_uuid
     files = [(str(row[0]), int(row[1])) for row in query(session, "SHOW BINARY LOGS")]
     if server != stored.server_uuid:
         log.warning("the source server changed; it has the same transactions", was=stored.server_uuid, now=server)
-    elif _numbering_continues(session, stored, files):
+    elif _numbering_continues(session, history, stored, files):
         log.info("resuming", file=stored.file, pos=stored.pos, gtids=str(stored.gtids))
         return stored
     else:
@@ -59,7 +90,7 @@ def resume_offset(
             now=files[-1][0],
         )
     # Nothing that is still to be read precedes the oldest file; the first events set the actual coordinates.
-    return MySqlOffset(stored.epoch + 1, files[0][0], FILE_START, stored.gtids, server)
+    return stored._replace(epoch=stored.epoch + 1, file=files[0][0], pos=FILE_START, server_uuid=server)
 
 
 def require_same_transaction(read: TransactionCommit, found: TransactionCommit | None) -> None:
@@ -80,22 +111,20 @@ def require_same_transaction(read: TransactionCommit, found: TransactionCommit |
         )
 
 
-def _require_binlog(session: Connection[Any], stored: MySqlOffset) -> None:
-    purged = GtidSet.parse(database.purged_gtids(session))
-    if not stored.gtids.contains(purged):
+def _require_binlog(history: ServerHistory, stored: MySqlOffset) -> None:
+    if not stored.gtids.contains(history.purged):
         raise BinlogError(
             "the source has purged binlog files that were not read yet",
             hint="take a new snapshot under another topic.prefix, and keep binlog files longer "
             "(binlog_expire_logs_seconds)",
             read=str(stored.gtids),
-            purged=str(purged),
+            purged=str(history.purged),
         )
 
 
 def _require_transactions(
-    session: Connection[Any], stored: MySqlOffset, started: Sequence[str], required: Sequence[MySqlOffset]
+    executed: Any, stored: MySqlOffset, started: Sequence[str], required: Sequence[MySqlOffset]
 ) -> None:
-    executed = GtidSet.parse(database.executed_gtids(session))
     wanted = stored.gtids
     for offset in required:
         if not wanted.contains(offset.gtids):
@@ -120,7 +149,9 @@ def _require_transactions(
     raise BinlogError(message, hint=hint, **facts)
 
 
-def _numbering_continues(session: Connection[Any], stored: MySqlOffset, files: Sequence[tuple[str, int]]) -> bool:
+def _numbering_continues(
+    session: Connection[Any], history: ServerHistory, stored: MySqlOffset, files: Sequence[tuple[str, int]]
+) -> bool:
     """Return whether the coordinates of ``stored`` are still valid. Raises BinlogError if the binlog lost its end."""
     newest = files[-1][0]
     if stored.file.rpartition(".")[0] != newest.rpartition(".")[0]:
@@ -143,18 +174,19 @@ def _numbering_continues(session: Connection[Any], stored: MySqlOffset, files: S
             pos=stored.pos,
             size=size,
         )
-    return stored.pos == size or _is_next(session, stored)
+    return stored.pos == size or _is_next(session, history, stored)
 
 
-def _is_next(session: Connection[Any], stored: MySqlOffset) -> bool:
+def _is_next(session: Connection[Any], history: ServerHistory, stored: MySqlOffset) -> bool:
     """Return whether an event begins at the stored position, and not a transaction that was read before."""
     event = event_at(session, stored)
     if event is None:
         return False
     if event[0] not in GTID_EVENTS:
         return True
-    gtid = event[1].split("'")[1].lower()
-    return not stored.gtids.has(gtid)
+    found = history.gtid.search(event[1])
+    assert found is not None, f"a GTID event without a GTID: {event[1]}"
+    return not stored.gtids.has(found[1].lower())
 
 
 def event_at(session: Connection[Any], offset: MySqlOffset) -> tuple[str, str] | None:

@@ -23,7 +23,7 @@ from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.runtime.errors import SchemaError
 
-_VISIBLE_S: Final = 60.0
+VISIBLE_S: Final = 60.0
 """How long the transactions before the end of the binlog may take to become visible."""
 _HOLDERS: Final = (
     "SELECT t.PROCESSLIST_ID, l.LOCK_TYPE, l.LOCK_STATUS FROM performance_schema.metadata_locks l "
@@ -166,7 +166,7 @@ class MySqlSnapshotSession:
     def current_offset(self) -> MySqlOffset:
         """Return the end of the binlog, once what it includes is visible."""
         end = watermark.current_offset(self._connection)
-        end.wait_until_executed(self._connection, _VISIBLE_S)
+        end.wait_until_executed(self._connection, VISIBLE_S)
         return end
 
     def low_watermark(self, barrier: Offset, timeout_s: float) -> MySqlOffset:

@@ -164,11 +164,12 @@ class MySqlSource:
             if isinstance(at, FileOffset):
                 offset: MySqlOffset = resume_in_file(session, at, started=started, required=marks)
             else:
-                offset = resume.resume_offset(session, at, started=started, required=marks)
+                history = resume.read_history(session)
+                offset = resume.resume_offset(session, history, at, started=started, required=marks)
         if last is not None and offset.epoch == stored.epoch:
             settings = replace(self._settings, server_uuid=offset.server_uuid)
-            history = BinlogHistory(settings, server_id=self._server_id, captures=lambda _: False)
-            resume.require_same_transaction(last, history.end_of(last.gtid))
+            binlog = BinlogHistory(settings, server_id=self._server_id, captures=lambda _: False)
+            resume.require_same_transaction(last, binlog.end_of(last.gtid))
         return offset
 
     def end_offset(self, *, epoch: int) -> MySqlOffset:

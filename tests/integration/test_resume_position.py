@@ -17,7 +17,7 @@ from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.mysql.resume import resume_offset
+from tailrace.producer.mysql.resume import read_history, resume_offset
 from tailrace.producer.mysql.source import MySqlSource
 from tailrace.producer.mysql.watermark import current_offset
 from tests.embedded.mysql import MySqlServer
@@ -39,7 +39,7 @@ def _end(database: Database) -> MySqlOffset:
 
 def _resume(database: Database, stored: MySqlOffset, *started: str) -> MySqlOffset:
     with connect(settings_of(database.server)) as session:
-        return resume_offset(session, stored, started=started)
+        return resume_offset(session, read_history(session), stored, started=started)
 
 
 def test_coordinates_are_kept_while_the_numbering_continues(own_database: Database) -> None:

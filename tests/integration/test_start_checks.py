@@ -14,6 +14,7 @@ from tailrace.producer.mysql.connection import connect, query
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.mysql.prerequisites import (
     CheckedSource,
+    Checks,
     account_may_read,
     check,
     server_id_is_unique,
@@ -92,7 +93,12 @@ def test_broken_connection_is_not_a_missing_grant(own_server: MySqlServer, own_d
 
     for rule in (account_may_read, server_id_is_unique):
         with closing(connect(settings_of(own_server))) as session, pytest.raises(SourceUnavailableError):
-            check(session, [TableId(own_database.name, "t")], server_id=4711, required=(lose_connection, rule))
+            check(
+                session,
+                [TableId(own_database.name, "t")],
+                server_id=4711,
+                checks=Checks((), (lose_connection, rule), ()),
+            )
 
 
 def test_table_that_was_dropped_meanwhile_is_no_fault(own_server: MySqlServer, own_database: Database) -> None:

@@ -13,7 +13,7 @@ from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.mysql.resume import resume_offset
+from tailrace.producer.mysql.resume import read_history, resume_offset
 from tailrace.producer.mysql.watermark import current_offset, take_low
 from tailrace.producer.takeover.binlog_listing import gtids_before_position
 from tests.embedded.mysql import MySqlServer
@@ -111,8 +111,10 @@ def test_a_position_is_derived_kept_and_searched(database: Database) -> None:
         last = str(end.gtids.minus(before.gtids))
         assert last == f"{end.server_uuid}:x:2"
         assert take_low(session, end, 60).gtids == end.gtids
-        assert resume_offset(session, before) == before
-        assert resume_offset(session, before._replace(gtids=end.gtids)).epoch == 2, "a done transaction follows"
+        assert resume_offset(session, read_history(session), before) == before
+        assert resume_offset(session, read_history(session), before._replace(gtids=end.gtids)).epoch == 2, (
+            "a done transaction follows"
+        )
         assert MySqlOffset.from_json(end.to_json()) == end
         assert gtids_before_position(session, end.file, before.pos) == (before.gtids, "", 0)
         [_, (_, statement, *_)] = database.execute(f"SHOW BINLOG EVENTS IN '{end.file}' FROM {before.pos} LIMIT 2")

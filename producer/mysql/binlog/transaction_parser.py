@@ -214,7 +214,7 @@ class TransactionParser:
             self.current = anonymous_name(position.file, position.begin)
             self.begin_pos, self.number, self.commit_ts_us = position.begin, 0, 0
 
-    def _begin(self, thread: int, position: EventPosition, xid: str = "") -> TransactionBegin:
+    def _begin(self, thread: int | None, position: EventPosition, xid: str = "") -> TransactionBegin:
         self._name_by_position(position)
         if self.current is None or self.is_open:
             raise BinlogError(

@@ -12,9 +12,10 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Final
+from typing import Any, Final
 
 import structlog
+from pymysql.connections import Connection
 
 from tailrace.producer.errors import BinlogError, ServerIdInUseError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import (
@@ -51,7 +52,7 @@ from tailrace.schemas.sequence import file_number
 
 log = structlog.get_logger(__name__)
 
-_WAIT_S: Final = 0.5
+WAIT_S: Final = 0.5
 """How long the stream's thread may wait here before it does its other work."""
 _COMMIT_WAIT_S: Final = 60.0
 _PROGRESS_S: Final = 10.0
@@ -88,7 +89,7 @@ class BinlogHistory:
             current = ""
             while True:
                 rows: list[Event] = []
-                for event in stream.poll(_WAIT_S):
+                for event in stream.poll(WAIT_S):
                     if isinstance(event, TransactionBegin):
                         current = event.gtid
                     elif isinstance(event, RowsEvent) and current == gtid:
@@ -108,7 +109,7 @@ class BinlogHistory:
         """
         deadline = time.monotonic() + self._commit_wait_s
         with closing(connect(self._settings)) as session:
-            while not wait_for_gtids(session, gtid, _WAIT_S):
+            while not wait_for_gtids(session, gtid, WAIT_S):
                 if time.monotonic() >= deadline:
                     raise SourceUnavailableError(
                         "a large XA transaction is in the binlog, and its commit does not end on the server",
@@ -142,7 +143,7 @@ class BinlogHistory:
             while True:
                 if stream.anonymous and time.monotonic() >= until:
                     return TransactionCommit("", stream.file, stream.pos, 0)  # the file is another one, and ends here
-                for event in stream.poll(_WAIT_S):
+                for event in stream.poll(WAIT_S):
                     if isinstance(event, TransactionCommit) or (
                         isinstance(event, QueryEvent) and not event.in_transaction
                     ):
@@ -173,8 +174,7 @@ class BinlogHistory:
             return known
         with closing(connect(self._settings)) as session:
             sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
-            # Without GTIDs the server does not say whether older files had transactions.
-            has_all = has_gtids(session) and not purged_gtids(session)
+            has_all = self._has_all(session)
         files = [file for file in sizes if file_number(file) <= file_number(ended.file)]
         searched, total = 0, sum(sizes[file] for file in files)
         log.info(
@@ -223,14 +223,22 @@ class BinlogHistory:
             return None
         raise TransactionPurgedError("no binlog file of the server has its XA PREPARE")
 
+    def _has_all(self, session: Connection[Any]) -> bool:
+        """Return whether the binlog has all transactions of the server; without GTIDs it does not say."""
+        return has_gtids(session) and not purged_gtids(session)
+
+    def _open_file(self, file: str) -> BinlogStream:
+        """Return the events of a file from its beginning on, without rows."""
+        start = file, FIRST_EVENT
+        return _SecondFileStream(self._settings, start, server_id=self._server_id, captures=lambda _: False)
+
     def _search(
         self, file: str, ended: PreparedTransactionEnded, opened: dict[str, TransactionPrepared]
     ) -> Iterator[list[Event]]:
         """Add the transactions that are prepared but not ended in a file, up to the event ``ended``."""
-        start = file, FIRST_EVENT
-        with _SecondFileStream(self._settings, start, server_id=self._server_id, captures=lambda _: False) as stream:
+        with self._open_file(file) as stream:
             while True:
-                for event in stream.poll(_WAIT_S):
+                for event in stream.poll(WAIT_S):
                     if event.file != file or (file == ended.file and event.end >= ended.end):
                         return
                     if isinstance(event, TransactionPrepared):
