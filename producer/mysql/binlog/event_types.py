@@ -53,6 +53,8 @@ IGNORED: Final = frozenset(
 """Known types without rows and definitions."""
 
 HEARTBEATS: Final = frozenset({27, 41})
+ARTIFICIAL: Final = 0x20
+"""Flag of events that the dump thread creates."""
 
 UNVERIFIED: Final = frozenset({ROTATE, FORMAT_DESCRIPTION})
 """Types that the dump thread creates or changes itself: the checksum may be missing or wrong."""

@@ -1,12 +1,10 @@
 """Binlog parser: bytes of the dump connection in, events out. It has no socket; tests feed it recorded bytes.
 
 A packet: length u24, number u8, status u8 (0), then the event: time u32, type u8, server id u32, size u32, end u32,
-flags u16, body, CRC-32 if the file has checksums. The end field of an event has only 32 bits: positions are counted in
-64 bits here and checked against it.
+flags u16, body, CRC-32 if the file has checksums. The end field has 32 bits; positions, checked against it, have 64.
 
-One loop parses everything. It handles TABLE_MAP and ROWS, nearly all events of a binlog, without a call. The compiled
-extension parses usual transactions whole, and hands over at the first event that is not as usual. A TABLE_MAP is
-recognized by its bytes, so each definition is read once. Table ids are valid within one file only.
+One loop parses everything, TABLE_MAP and ROWS without a call. The compiled extension parses usual transactions whole.
+A TABLE_MAP is recognized by its bytes, so each definition is read once. Table ids are valid within one file only.
 """
 
 from __future__ import annotations
@@ -147,7 +145,7 @@ class BinlogParser:
                     begin = pos
                     if at > last:
                         break
-                word, status, ts, event_type, server, size, log_pos, _ = unpack(data, at)
+                word, status, ts, event_type, server, size, log_pos, flags = unpack(data, at)
                 if status:
                     break
                 stop = at + 5 + size
@@ -181,12 +179,14 @@ class BinlogParser:
                 if log_pos:
                     pos += size
                     if pos & 0xFFFFFFFF != log_pos:
-                        # Earlier transactions were not sent; or a heartbeat, not in the file, states a position.
-                        pos = begin if event_type in event_types.HEARTBEATS else pos
+                        # Earlier transactions were not sent; or an event that is not in the file states a position.
+                        pos = begin if flags & event_types.ARTIFICIAL or event_type in event_types.HEARTBEATS else pos
                         pos += (log_pos - pos) & 0xFFFFFFFF
                         begin = max(begin, pos - size)
                 elif payload_pos >= 0:
                     begin = payload_pos
+                elif transactions.current is not None:
+                    pos += size  # an event of a transaction is in the file, also if it does not say where
 
                 if event_type == event_types.TABLE_MAP:
                     body = data[at + 30 : stop - crc]
