@@ -135,6 +135,7 @@ class SessionBuilder:
             context_headers(
                 process.config.topics.prefix,
                 run_id=process.ownership.own.run_id,
+                connector=process.config.database.connector,
                 enabled=process.config.values.context_headers,
             )
         )

@@ -70,7 +70,8 @@ def open_reader(
     # After the registration, which may just have fenced a reader of the instance that took over.
     fence.require_latest(kafka)
     run_id = fence.generation.run_id
-    headers: Headers = list(context_headers(prefix, run_id=run_id, enabled=config.values.context_headers))
+    connector, enabled = config.database.connector, config.values.context_headers
+    headers: Headers = list(context_headers(prefix, run_id=run_id, connector=connector, enabled=enabled))
     tables = CapturedTables(config, session.describe)
     tables.keys.load(keys)
     return SnapshotReader(

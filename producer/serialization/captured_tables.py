@@ -16,8 +16,7 @@ import structlog
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.config.column_transforms import ColumnProjection
-from tailrace.producer.model.binlog_events import TableVersion
-from tailrace.producer.model.codec import EventEnvelope
+from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
 from tailrace.producer.model.ddl import ColumnAction
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
@@ -130,7 +129,7 @@ class CapturedTables:
             failures=self.failures,
         )
         codec = TableCodec(table, topic, options, record_format)
-        source = SourceInfo(self._config.topics.prefix, table.id)
+        source = self._source_info(table.id)
         return CapturedTable(table, topic, codec, source, schema_header(codec.schema))
 
     def read_behind(self, wait: Callable[[], None]) -> None:
@@ -213,11 +212,21 @@ class CapturedTables:
         """Return the name of a column in records."""
         return field_name(column, self._config.converters.field_names)
 
-    def truncate_envelope(self, table: TableId, envelope: EventEnvelope) -> bytes | None:
+    def _source_info(self, table: TableId) -> SourceInfo:
+        return SourceInfo(self._config.topics.prefix, table, self._config.database.connector)
+
+    def truncate_envelope(self, table: TableId, event: QueryEvent) -> bytes | None:
         """Return the value of a TRUNCATE record; None if the table, and with it the schema, is gone.
 
-        Raises what ``version_of`` raises.
+        The source's time has whole milliseconds. Raises what ``version_of`` raises.
         """
+        envelope = self._source_info(table).event_envelope(
+            ts_us=(event.commit_ts_us // 1000 or event.ts * 1000) * 1000,
+            server_id=event.server_id,
+            gtid=event.gtid,
+            file=event.file,
+            pos=event.query_pos,
+        )
         if self._config.converters.forms[1] == "json":
             return JsonFrame().truncate(envelope)
         try:

@@ -59,7 +59,8 @@ def table_schemas(
         for column in columns
     )
     name = schema_name(topic, converters.schema_names)
-    return TableSchemas(in_rows, key_schema(name, [field(column) for column in key]), envelope_schema(name, in_rows))
+    envelope = envelope_schema(name, in_rows, config.database.connector)
+    return TableSchemas(in_rows, key_schema(name, [field(column) for column in key]), envelope)
 
 
 def _with_comment(field: ConnectField, column: Column, *, comments: bool) -> ConnectField:

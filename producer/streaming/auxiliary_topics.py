@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.protocols import CatalogSession
-from tailrace.producer.serialization.envelope.schema_change import CHANGE_KEY, CHANGE_VALUE
+from tailrace.producer.serialization.envelope.schema_change import change_schemas
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.serialization.envelope.transaction import TRANSACTION_KEY, TRANSACTION_VALUE
 from tailrace.producer.serialization.record_converter import RecordConverter
@@ -61,6 +61,12 @@ class AuxiliaryTopics:
         return SchemaChangeTopic(
             transaction,
             session,
-            self._converter.topic(self._names.schema_changes, CHANGE_KEY, CHANGE_VALUE),
-            SchemaChangeSettings(config.topics.prefix, config.filters.tables, headers, config.values.schema_comments),
+            self._converter.topic(self._names.schema_changes, *change_schemas(config.database.connector)),
+            SchemaChangeSettings(
+                config.topics.prefix,
+                config.filters.tables,
+                headers,
+                config.values.schema_comments,
+                config.database.connector,
+            ),
         )

@@ -43,6 +43,8 @@ class SchemaChangeSettings:
     headers: Headers
     comments: bool
     """Whether comments of tables and columns are included."""
+    connector: str = "mysql"
+    """As in ``source``."""
 
 
 class SchemaChangeTopic:
@@ -71,7 +73,7 @@ class SchemaChangeTopic:
         stored = set(known or ())
         self._known = stored & {str(table) for table in captured}
         new = [table for table in captured if str(table) not in self._known]
-        write = _DefinitionWriter(self._settings.prefix, position, self._write)
+        write = _DefinitionWriter(self._settings, position, self._write)
         if first:
             self._write_preamble(write, new)
         for name in dict.fromkeys(table.database for table in new):
@@ -117,6 +119,7 @@ class SchemaChangeTopic:
                 pos=event.query_pos,
                 server_id=event.server_id,
                 gtid=event.gtid,
+                connector=self._settings.connector,
             )
             changes = []
             if effect.change in _KINDS:
@@ -184,20 +187,24 @@ class _DefinitionWriter:
     """Writes records of definitions read at startup: their source is the start position and the clock."""
 
     def __init__(
-        self, prefix: str, position: Offset, write: Callable[[str, Struct, str, Sequence[Struct]], None]
+        self,
+        settings: SchemaChangeSettings,
+        position: Offset,
+        write: Callable[[str, Struct, str, Sequence[Struct]], None],
     ) -> None:
-        self._prefix = prefix
+        self._settings = settings
         self._position = position.to_json()
         self._write = write
 
     def __call__(self, database: str, table: str | None, ddl: str, changes: Sequence[Struct] = ()) -> None:
         source = source_struct(
-            self._prefix,
+            self._settings.prefix,
             database=database,
             table=table,
             ts_us=time.time_ns() // 1000,
             file=self._position["file"],
             pos=self._position["pos"],
             snapshot=True,
+            connector=self._settings.connector,
         )
         self._write(database, source, ddl, changes)

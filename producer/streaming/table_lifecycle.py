@@ -21,13 +21,11 @@ import structlog
 
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent
-from tailrace.producer.model.codec import EventEnvelope
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode, TablePresence
 from tailrace.producer.serialization.envelope.headers import event_header
-from tailrace.producer.serialization.envelope.source_info import SourceInfo
 from tailrace.producer.streaming import former_tables
 from tailrace.producer.streaming.alterations import Alterations
 from tailrace.producer.streaming.context import StreamContext
@@ -231,7 +229,7 @@ class TableLifecycle:
 
     def _write_truncate(self, event: QueryEvent, table: TableId) -> None:
         context = self._context
-        value = context.tables.truncate_envelope(table, truncate_envelope(context.settings.prefix, table, event))
+        value = context.tables.truncate_envelope(table, event)
         if value is None:
             log.warning(
                 "a table was truncated and removed before its schema could be read: the topic keeps its rows",
@@ -248,14 +246,3 @@ class TableLifecycle:
     def _wait_until_idle(self, tracked: TrackedTable) -> None:
         """Wait until no reader is active on the table's splits."""
         self._coordinator.hold.wait_for(lambda: not tracked.being_read, tracked.id)
-
-
-def truncate_envelope(prefix: str, table: TableId, event: QueryEvent) -> EventEnvelope:
-    """Return the envelope of ``op: t``; the source's time has whole milliseconds."""
-    return SourceInfo(prefix, table).event_envelope(
-        ts_us=(event.commit_ts_us // 1000 or event.ts * 1000) * 1000,
-        server_id=event.server_id,
-        gtid=event.gtid,
-        file=event.file,
-        pos=event.query_pos,
-    )

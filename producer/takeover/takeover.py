@@ -107,6 +107,11 @@ def take_over(
 
     Raises TakeoverError if the connector seems to run, its offset cannot be used, or Tailrace has state already.
     """
+    if config.database.connector != "mysql":
+        raise TakeoverError(
+            "the offset of a MariaDB connector cannot be taken over",
+            hint="capture under another topic.prefix, which begins with a snapshot",
+        )
     prefix = config.topics.prefix
     offset = _connector_offset(kafka, options, prefix)
     notes = [] if options.stopped else _require_stopped(kafka, options, offset.partition.connector)

@@ -15,11 +15,6 @@ _PLACEHOLDERS = "the providers file, dir and env are always available"
 
 UNSUPPORTED: Final[tuple[Property, ...]] = (
     *ignored(_NO_WORKER, "name", in_environment=False),
-    *rejected(
-        "Tailrace replaces the MySQL connector only",
-        "connector.class",
-        no_op_values=("io.debezium.connector.mysql.mysqlconnector",),
-    ),
     *ignored("snapshot.max.threads is the number of readers", "tasks.max", no_op_values=("1",)),
     *ignored(_NO_WORKER, "tasks.max.enforce", "consumer.override.*", "executor.shutdown.timeout.ms"),
     *rejected(

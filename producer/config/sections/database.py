@@ -12,6 +12,11 @@ from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import Section, supported
 from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, integer, one_of
 
+Connector = Literal["mysql", "mariadb"]
+_CONNECTOR_CLASSES: Final = {
+    "io.debezium.connector.mysql.mysqlconnector": "mysql",
+    "io.debezium.connector.mariadb.mariadbconnector": "mariadb",
+}
 SslMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 
 _ONE_SERVER = "the producer reads the binlog of one server and stops with an error when it cannot continue"
@@ -21,6 +26,12 @@ _JAVA_DRIVER = "Tailrace does not use a Java driver"
 class DatabaseConfig(Section):
     """The connection to the MySQL server. ``ssl_*`` are paths of PEM files."""
 
+    connector: Connector = supported(
+        "connector.class",
+        one_of(Connector, renamed=_CONNECTOR_CLASSES),
+        default="mysql",
+        doc="Kind of the source. The classes of Debezium's connectors are accepted too.",
+    )
     hostname: str = supported(
         "database.hostname", TEXT, required=True, doc="Host name or IP address of the MySQL server."
     )

@@ -24,7 +24,9 @@ def schema_header(schema: TableSchema) -> tuple[str, bytes]:
     return SCHEMA_HEADER, schema.fingerprint.encode()
 
 
-def context_headers(prefix: str, *, run_id: str, enabled: bool = True) -> list[tuple[str, bytes]]:
+def context_headers(
+    prefix: str, *, run_id: str, connector: str = CONNECTOR, enabled: bool = True
+) -> list[tuple[str, bytes]]:
     """Return Debezium's ``__debezium.context.*`` headers, the same for all records; [] if disabled.
 
     ``run_id`` is new for each start of the process.
@@ -34,6 +36,6 @@ def context_headers(prefix: str, *, run_id: str, enabled: bool = True) -> list[t
     return [
         ("__debezium.context.connectorLogicalName", prefix.encode()),
         ("__debezium.context.taskId", b"0"),
-        ("__debezium.context.connectorName", CONNECTOR.encode()),
+        ("__debezium.context.connectorName", connector.encode()),
         ("__debezium.context.runId", run_id.encode()),
     ]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from tailrace.producer.model.table import CatalogTable, Column, TableId, quote
 from tailrace.producer.mysql.types.base import JDBC_OTHER
 from tailrace.producer.mysql.types.registry import family_of
 from tailrace.producer.serialization.envelope.json import Struct
-from tailrace.producer.serialization.envelope.schemas import SOURCE_SCHEMA
+from tailrace.producer.serialization.envelope.schemas import SOURCE_SCHEMA, of_connector
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 
 
@@ -22,7 +23,7 @@ def _list(name: str, items: ConnectSchema, *, optional: bool = False) -> Connect
     return ConnectField(name, ConnectSchema("array", optional=optional, items=items))
 
 
-CHANGE_KEY: Final = ConnectSchema(
+_CHANGE_KEY: Final = ConnectSchema(
     "struct",
     name="io.debezium.connector.mysql.SchemaChangeKey",
     version=1,
@@ -68,7 +69,7 @@ _CHANGE: Final = ConnectSchema(
     version=1,
     fields=(ConnectField.of("type", "string"), ConnectField.of("id", "string"), ConnectField("table", _TABLE)),
 )
-CHANGE_VALUE: Final = ConnectSchema(
+_CHANGE_VALUE: Final = ConnectSchema(
     "struct",
     name="io.debezium.connector.mysql.SchemaChangeValue",
     version=1,
@@ -81,6 +82,14 @@ CHANGE_VALUE: Final = ConnectSchema(
         _list("tableChanges", _CHANGE),
     ),
 )
+
+
+def change_schemas(connector: str) -> tuple[ConnectSchema, ConnectSchema]:
+    """Return the schemas of keys and values, which have the name of the connector."""
+    source, *others = _CHANGE_VALUE.fields
+    value = replace(_CHANGE_VALUE, fields=(replace(source, schema=of_connector(source.schema, connector)), *others))
+    return of_connector(_CHANGE_KEY, connector), of_connector(value, connector)
+
 
 _EPOCH: Final = "1970-01-01 00:00:00"
 """The default of a column whose default is the current time."""
@@ -110,12 +119,12 @@ def without_counter(statement: str) -> str:
 
 
 def change_key(database: str) -> Struct:
-    """Return a key of CHANGE_KEY."""
+    """Return a key of a schema change."""
     return {"databaseName": database}
 
 
 def change_value(source: Struct, *, ts_ms: int, database: str, ddl: str, changes: Sequence[Struct]) -> Struct:
-    """Return a value of CHANGE_VALUE."""
+    """Return a value of a schema change."""
     return {
         "source": source,
         "ts_ms": ts_ms,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -63,12 +64,17 @@ TRANSACTION_SCHEMA: Final = ConnectSchema(
 )
 
 
+def of_connector(schema: ConnectSchema, connector: str) -> ConnectSchema:
+    """Return a schema of the MySQL connector with the name that another connector gives it."""
+    return replace(schema, name=(schema.name or "").replace(".mysql.", f".{connector}."))
+
+
 def key_schema(name: str, columns: Sequence[ConnectField]) -> ConnectSchema:
     """Return the schema of keys; ``name`` is the adjusted ``prefix.database.table``."""
     return ConnectSchema("struct", name=f"{name}.Key", fields=tuple(columns))
 
 
-def envelope_schema(name: str, columns: Sequence[ConnectField]) -> ConnectSchema:
+def envelope_schema(name: str, columns: Sequence[ConnectField], connector: str = "mysql") -> ConnectSchema:
     """Return the schema of values: an envelope with its rows."""
     row = ConnectSchema("struct", optional=True, name=f"{name}.Value", fields=tuple(columns))
     return ConnectSchema(
@@ -78,7 +84,7 @@ def envelope_schema(name: str, columns: Sequence[ConnectField]) -> ConnectSchema
         fields=(
             ConnectField("before", row),
             ConnectField("after", row),
-            ConnectField("source", SOURCE_SCHEMA),
+            ConnectField("source", of_connector(SOURCE_SCHEMA, connector)),
             ConnectField("transaction", TRANSACTION_SCHEMA),
             ConnectField.of("op", "string"),
             ConnectField.of("ts_ms", "int64", optional=True),

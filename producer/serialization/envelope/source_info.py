@@ -23,6 +23,7 @@ from tailrace.schemas.rowkind import Op
 VERSION: Final = "tailrace-0.1.0"
 """The field ``source.version``."""
 CONNECTOR: Final = "mysql"
+"""The connector of MySQL; another member of the family has its own."""
 
 _FIELDS: Final = [field.name for field in SOURCE_SCHEMA.fields]
 _CLOCK_STEP_US: Final = 200
@@ -44,9 +45,10 @@ def source_struct(
     snapshot: bool = False,
     server_id: int = 0,
     gtid: str = "",
+    connector: str = CONNECTOR,
 ) -> Struct:
     """Return ``source`` of a record that is not a row."""
-    values = _constants(prefix, database, table, "true" if snapshot else "false") | {
+    values = _constants(prefix, database, table, "true" if snapshot else "false", connector) | {
         "ts_ms": ts_us // 1000,
         "ts_us": ts_us,
         "ts_ns": ts_us * 1000,
@@ -75,6 +77,7 @@ class SourceInfo:
         "_begin",
         "_clock",
         "_clock_us",
+        "_connector",
         "_event_head",
         "_head",
         "_middle",
@@ -84,8 +87,9 @@ class SourceInfo:
         "_ts",
     )
 
-    def __init__(self, prefix: str, table: TableId) -> None:
+    def __init__(self, prefix: str, table: TableId, connector: str = CONNECTOR) -> None:
         self._prefix = prefix
+        self._connector = connector
         self._table = table
         template = self._template("false")
         row_at = template.index(f"{_ROW}%s") + len(_ROW)
@@ -100,7 +104,7 @@ class SourceInfo:
     @property
     def constants(self) -> Mapping[str, str | int | None]:
         """Return the fields that all changes of the table share, without the query of their statements."""
-        return {**_constants(self._prefix, *self._table, "false"), "query": None}
+        return {**_constants(self._prefix, *self._table, "false", self._connector), "query": None}
 
     def snapshot_envelope(
         self, position: Mapping[str, Any], *, read_at_us: int, now_us: int | None = None, incremental: bool = False
@@ -184,16 +188,18 @@ class SourceInfo:
 
     def _template(self, snapshot: str) -> str:
         """Return ``source`` as a format of its other fields, in their order."""
-        constants = _constants(self._prefix, *self._table, snapshot)
+        constants = _constants(self._prefix, *self._table, snapshot, self._connector)
         members = (f'"{name}":{_json(constants[name]) if name in constants else "%s"}' for name in _FIELDS)
         return f',"source":{{{",".join(members)}}}'
 
 
-def _constants(prefix: str, database: str, table: str | None, snapshot: str) -> dict[str, str | int | None]:
+def _constants(
+    prefix: str, database: str, table: str | None, snapshot: str, connector: str
+) -> dict[str, str | int | None]:
     """Return the fields that have one value for all records of a table."""
     return {
         "version": VERSION,
-        "connector": CONNECTOR,
+        "connector": connector,
         "name": prefix,
         "snapshot": snapshot,
         "db": database,
