@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.mariadb.source import MariaDbSource
 from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.password import Password
@@ -32,12 +36,15 @@ def source_settings(config: ProducerConfig) -> SourceSettings:
 
 def mysql_source(config: ProducerConfig) -> MySqlSource:
     """Return the source database; nothing is connected yet."""
-    return MySqlSource(
+    return _SOURCES[config.database.connector](
         source_settings(config),
         server_id=config.database.server_id,
         initial_statements=config.database.initial_statements,
         max_xa_search_bytes=config.database.xa_search_max_bytes,
     )
+
+
+_SOURCES: Final[Mapping[str, type[MySqlSource]]] = {"mysql": MySqlSource, "mariadb": MariaDbSource}
 
 
 def kafka_settings(config: ProducerConfig) -> KafkaSettings:

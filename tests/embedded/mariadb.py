@@ -1,4 +1,4 @@
-"""A real MariaDB server from a public package, with its own data directory: a target of the JDBC sink."""
+"""A real MariaDB server from a public package, with its own data directory: a target, or a source with a binlog."""
 
 from __future__ import annotations
 
@@ -6,24 +6,64 @@ import os
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.embedded.artifacts import fetch, unpack_once
 from tests.embedded.java import EmbeddedServerError
 from tests.embedded.server import Launch, SupervisedServer
+
+if TYPE_CHECKING:
+    from pymysql import Connection
 
 VERSION: Final = "11.4.5"
 USER: Final = "tailrace"
 PASSWORD: Final = "tailrace-mariadb"
 
 
+SOURCE: Final[Mapping[str, object]] = {
+    "server_id": 1,
+    "log_bin": "binlog",
+    "log_slave_updates": "ON",
+    "binlog_format": "ROW",
+    "binlog_row_metadata": "FULL",
+    "sync_binlog": 0,
+}
+"""The settings of a source."""
+
+
 class MariaDbServer(SupervisedServer):
-    """One mariadbd on 127.0.0.1 with a user that may do everything."""
+    """One mariadbd on 127.0.0.1 with a user that may do everything; ``settings`` are added to the option file."""
 
     kind = "mariadb"
     user: Final = USER
     password: Final = PASSWORD
+
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, object] | None = None,
+        port: int | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        super().__init__(port=port, directory=directory)
+        self._settings = dict(settings or {})
+
+    def connect(self, **changes: Any) -> Connection[Any]:
+        """Open a session with autocommit; ``changes`` are arguments of ``pymysql.connect``."""
+        import pymysql  # noqa: PLC0415 - unit tests load this module without a driver
+
+        arguments: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "connect_timeout": 10,
+        }
+        return pymysql.connect(**{**arguments, **changes})
 
     @property
     def title(self) -> str:
@@ -60,6 +100,7 @@ class MariaDbServer(SupervisedServer):
             "default_time_zone": "+02:00",
             # Test data need not survive a power cut; a SIGKILL loses nothing.
             "innodb_flush_log_at_trx_commit": 2,
+            **self._settings,
         }
         if os.geteuid() == 0:
             own["user"] = "root"
@@ -72,9 +113,8 @@ class MariaDbServer(SupervisedServer):
     def _answers(self) -> bool:
         import pymysql  # noqa: PLC0415 - unit tests load this module without a driver
 
-        arguments: dict[str, Any] = {"host": self.host, "port": self.port, "user": USER, "password": PASSWORD}
         try:
-            pymysql.connect(**arguments, connect_timeout=10).close()
+            self.connect().close()
         except pymysql.err.OperationalError:
             return False
         return True

@@ -43,6 +43,10 @@ CASES: dict[str, list[tuple[Change, str, str | None, bool]]] = {
         (Change.RENAME, "here.b", "here.a", False),
         (Change.RENAME, "here.e", "c.d", False),
     ],
+    "RENAME TABLE a WAIT 5 TO b, c NOWAIT TO e": [
+        (Change.RENAME, "here.b", "here.a", False),
+        (Change.RENAME, "here.e", "here.c", False),
+    ],
     "CREATE TABLE IF NOT EXISTS new.t LIKE t": [(Change.CREATE, "new.t", None, False)],
     "-- first\nCREATE # second\nTABLE é (a INT)": [(Change.CREATE, "here.é", None, False)],
     "CREATE UNIQUE INDEX ix ON t (a)": [(Change.INDEX, "here.t", None, False)],

@@ -27,6 +27,7 @@ PRODUCER_LEVELS = (
     {"streaming"},
     {"serialization"},
     {"ops", "kafka", "config"},
+    {"mariadb"},
     {"mysql"},
     {"native"},
     {"model"},
@@ -178,6 +179,7 @@ def test_only_the_loader_imports_the_extension() -> None:
 
 SOURCE_MODULES = {
     "producer/app/connection_settings.py": "constructs the source from the configuration",
+    "producer/mariadb/": "is a member of the family",
     "producer/takeover/": "reads the offset of a Debezium MySQL connector",
 }
 """What may know that the source is MySQL, besides ``producer/mysql``, and why. All else uses ``model/protocols.py``."""
@@ -190,6 +192,8 @@ DRIVERS = {"pymysql", "pymysqlreplication"}
 
 def _knows_mysql(path: str, name: str) -> bool:
     package = f"{NAMESPACE}.producer.mysql"
+    if name.startswith(f"{NAMESPACE}.producer.mariadb"):
+        return True
     if name.partition(".")[0] in DRIVERS:
         return True
     if path.startswith(TYPE_MODULES) and name.startswith(f"{package}.types."):

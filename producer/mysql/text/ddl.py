@@ -156,6 +156,9 @@ class _Statement:
         while True:
             start = self._start()
             renamed_from = self._table()
+            if self._take("WAIT"):  # MariaDB: WAIT seconds
+                self._next()
+            self._take("NOWAIT")
             if renamed_from is None or not self._take("TO"):
                 return tuple(found)
             table = self._table()

@@ -1,0 +1,147 @@
+"""The catalog of MariaDB, where it differs from that of MySQL: kinds of tables, defaults, collations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from pymysql.connections import Connection
+
+from tailrace.producer.model.protocols import TableFilter
+from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, TableId
+from tailrace.producer.mysql import catalog
+from tailrace.producer.mysql.catalog_session import MySqlCatalogSession, ReconnectingSession
+from tailrace.producer.mysql.connection import query
+from tailrace.runtime.errors import SchemaError
+
+VERSIONED: Final = "SYSTEM VERSIONED"
+_SEQUENCE: Final = "SEQUENCE"
+_LIKE_BINARY: Final = frozenset({"uuid", "inet4", "inet6", "vector"})
+"""Types whose values the binlog has as binary strings, and does not tell from those."""
+
+
+def list_tables(connection: Connection[Any], wanted: TableFilter) -> list[TableId]:
+    """Return the wanted tables, sorted; with the system-versioned ones, which a check then names."""
+    rows = query(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = %s",
+        (VERSIONED,),
+    )
+    return sorted([*catalog.list_tables(connection, wanted), *filter(wanted, (TableId(*row) for row in rows))])
+
+
+def versioned_tables(connection: Connection[Any]) -> set[TableId]:
+    """Return the tables with system versioning."""
+    return set(list_tables(connection, lambda _: True)) - set(catalog.list_tables(connection, lambda _: True))
+
+
+def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
+    """See ``mysql.catalog.read_table``."""
+    return _as_logged(catalog.read_table(connection, table))
+
+
+def read_tables(
+    connection: Connection[Any], tables: Sequence[TableId]
+) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
+    """See ``mysql.catalog.read_tables``."""
+    for table, found in catalog.read_tables(connection, tables):
+        yield table, found if isinstance(found, SchemaError) else _as_logged(found)
+
+
+def _as_logged(found: CatalogTable) -> CatalogTable:
+    """Return a definition with the defaults that the texts stand for, and the collations that do not pad."""
+    table = replace(found.table, columns=tuple(map(_with_default, found.table.columns)))
+    collations = {name: Collation(each.name, "_nopad_" not in each.name) for name, each in found.collations.items()}
+    return replace(found, table=table, collations=collations)
+
+
+def _with_default(column: Column) -> Column:
+    known = column.catalog
+    if known is None or known.default is None:
+        return column
+    return replace(column, catalog=_with_text(known, known.default))
+
+
+def _with_text(known: ColumnCatalog, text: str) -> ColumnCatalog:
+    if text == "NULL":
+        return replace(known, default=None, default_is_expression=False, default_value=None)
+    if text.startswith("'"):
+        return replace(known, default=_ESCAPE.sub(_unescaped, text[1:-1]), default_is_expression=False)
+    if text[:2] == "x'":
+        return replace(known, default=bytes.fromhex(text[2:-1]).decode("utf-8", "replace"), default_is_expression=False)
+    return replace(known, default_is_expression=_LITERAL.fullmatch(text) is None)
+
+
+_LITERAL: Final = re.compile(r"-?[0-9.]+(e-?[0-9]+)?|b'[01]*'", re.IGNORECASE)
+_ESCAPE: Final = re.compile(r"''|\\(.)", re.DOTALL)
+_CONTROL: Final[Mapping[str, str]] = {"n": "\n", "r": "\r", "0": "\0", "Z": "\x1a"}
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return "'" if found[1] is None else _CONTROL.get(found[1], found[1])
+
+
+class LoggedTables:
+    """Says what the binlog does not tell of a table: its kind, and types that are logged as binary strings.
+
+    The catalog may be later than the binlog: a table that it does not have is taken as the binlog describes it.
+    """
+
+    def __init__(self, connect: Callable[[], Connection[Any]]) -> None:
+        self._session = ReconnectingSession(connect)
+
+    def is_sequence(self, table: TableId) -> bool:
+        """Whether it is a sequence: the server logs NEXTVAL as a row of it."""
+        return self._kind(table) == _SEQUENCE
+
+    def problem(self, table: TableId) -> SchemaError | None:
+        """Return why the rows of a table cannot be read."""
+        if self._kind(table) == VERSIONED:
+            return versioned(table)
+        rows = self._session.run(
+            lambda c: query(
+                c,
+                "SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS "
+                "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+                table,
+            )
+        )
+        for name, data_type in rows:
+            if str(data_type).lower() in _LIKE_BINARY:
+                return SchemaError(
+                    f"column {name} of {table} has a type that is not known",
+                    hint="exclude the table, or change the column's type",
+                    type=str(data_type),
+                )
+        return None
+
+    def _kind(self, table: TableId) -> str:
+        sql = "SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+        rows = self._session.run(lambda c: query(c, sql, table))
+        return str(rows[0][0]) if rows else ""
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._session.close()
+
+
+def versioned(table: TableId) -> SchemaError:
+    """Return the error for a table whose history is logged as rows of it."""
+    return SchemaError(
+        f"table {table} has system versioning: the binlog has its history as rows, and a delete as an update",
+        hint=f"exclude it with table.exclude.list, or ALTER TABLE {table.quoted} DROP SYSTEM VERSIONING",
+    )
+
+
+class MariaDbCatalogSession(MySqlCatalogSession):
+    """Reads the catalog over a session that reconnects."""
+
+    def describe(self, table: TableId) -> CatalogTable:
+        """Read the definition from information_schema."""
+        return self._session.run(lambda connection: read_table(connection, table))
+
+    def describe_all(self, tables: Sequence[TableId]) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
+        """Read the definitions from information_schema, many with one query."""
+        return iter(self._session.run(lambda connection: list(read_tables(connection, tables))))

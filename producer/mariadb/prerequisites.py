@@ -1,0 +1,117 @@
+"""Prerequisites of a MariaDB server; see ``mysql.prerequisites``, whose other checks count too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tailrace.producer.mariadb import catalog
+from tailrace.producer.mysql import prerequisites
+from tailrace.producer.mysql.connection import account
+from tailrace.producer.mysql.prerequisites import Check, CheckedSource, Checks, if_granted
+from tailrace.producer.mysql.xa_commits import sees_commits
+
+_OLDEST: Final = (10, 6)
+
+
+def server_is_mariadb(source: CheckedSource) -> Iterator[str]:
+    """MariaDB since 10.6, not as a member of a Galera cluster: there each server has a binlog of its own."""
+    version = source.settings.get("version", "")
+    if "mariadb" not in version.lower():
+        yield f"the server is {version}, not MariaDB; remove connector.class, or set it to the connector of MySQL"
+    elif tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _OLDEST:
+        yield f"the server is {version}: it is too old; upgrade to MariaDB 10.6 or newer"
+    if source.settings.get("wsrep_on", "OFF") == "ON":
+        yield "wsrep_on is ON: the servers of a Galera cluster are not supported; read from a replica of the cluster"
+
+
+def binlog_has_complete_rows(source: CheckedSource) -> Iterator[str]:
+    """Rows are logged as images, with every column, its name and its sign."""
+    for name, expected, why in (
+        ("binlog_format", "ROW", "changes are logged as statements"),
+        ("binlog_row_image", "FULL", "rows are logged without some of their columns"),
+        ("binlog_row_metadata", "FULL", "rows are logged without names, signs and character sets of their columns"),
+        ("binlog_alter_two_phase", "OFF", "an ALTER is logged before it takes effect"),
+    ):
+        seen = source.settings.get(name, expected)
+        if seen.upper() != expected:
+            yield f"{name} is {seen}: {why}; SET GLOBAL {name} = '{expected}', and set it in the option file"
+
+
+def server_id_is_unique(source: CheckedSource) -> Iterator[str]:
+    """The server disconnects a binlog reader when another one connects with the same id."""
+    own = int(source.settings.get("server_id", "0"))
+    if own == source.server_id:
+        yield f"database.server.id is {own}, which is the server's own server_id; choose another number"
+    replicas = if_granted(source.session, "SHOW SLAVE HOSTS", "SHOW REPLICA HOSTS")
+    if any(int(row[0]) == source.server_id for row in replicas or ()):
+        yield f"database.server.id is {source.server_id}, which a connected replica uses; choose another number"
+
+
+def account_may_read_positions(source: CheckedSource) -> Iterator[str]:
+    """Checked by use; the stream itself says whether REPLICATION SLAVE is missing, which no statement uses."""
+    if if_granted(source.session, "SHOW MASTER STATUS", "SHOW BINLOG STATUS") is None:
+        name = account(source.session)
+        yield (
+            f"the account {name} lacks BINLOG MONITOR, to read the position of the binlog; "
+            f"GRANT BINLOG MONITOR, REPLICATION SLAVE ON *.* TO {name}"
+        )
+
+
+def replica_logs_applied_changes(source: CheckedSource) -> Iterator[str]:
+    """By default the binlog of a replica lacks the changes of its source."""
+    if source.settings.get("log_slave_updates", "ON") == "ON":
+        return
+    if if_granted(source.session, "SHOW ALL SLAVES STATUS", "SHOW ALL REPLICAS STATUS"):
+        yield (
+            "log_slave_updates is OFF on a replica: the changes it applies are not in its binlog; "
+            "start the server with log_slave_updates=ON"
+        )
+
+
+def tables_have_no_history(source: CheckedSource) -> Iterator[str]:
+    """System-versioned tables are logged with their history."""
+    for table in sorted(catalog.versioned_tables(source.session).intersection(source.tables)):
+        error = catalog.versioned(table)
+        yield f"{error.message}; {error.hint}"
+
+
+def xa_commits_are_seen(source: CheckedSource) -> Iterator[str]:
+    """A snapshot waits for XA commits, whose rows become visible after the position of the server has passed them."""
+    if not sees_commits(source.session):
+        name = account(source.session)
+        yield (
+            f"the account {name} lacks PROCESS, which MariaDB needs to show when the rows of XA transactions become "
+            f"visible: no snapshot is taken once such transactions are used; GRANT PROCESS ON *.* TO {name}"
+        )
+
+
+def binlog_is_durable(source: CheckedSource) -> Iterator[str]:
+    """A crash may remove transactions that were sent to binlog readers; their GTIDs are then given to others."""
+    for name, why in (
+        ("sync_binlog", "a crash of the host can remove transactions from the binlog that were read already"),
+        ("innodb_flush_log_at_trx_commit", "a crash of the host can undo transactions that were read already"),
+    ):
+        seen = source.settings.get(name, "1")
+        if seen != "1":
+            yield f"{name} is {seen}: {why}; SET GLOBAL {name} = 1, and set it in the option file"
+
+
+REQUIRED: Final[tuple[Check, ...]] = (
+    server_is_mariadb,
+    prerequisites.binlog_is_written,
+    binlog_has_complete_rows,
+    server_id_is_unique,
+    account_may_read_positions,
+    prerequisites.zone_is_utc,
+    replica_logs_applied_changes,
+    prerequisites.binlog_has_the_databases,
+    tables_have_no_history,
+)
+ADVISED: Final[tuple[Check, ...]] = (
+    prerequisites.cascades_are_not_logged,
+    binlog_is_durable,
+    xa_commits_are_seen,
+)
+MARIADB: Final = Checks((*prerequisites.SETTINGS, "binlog_alter_two_phase", "wsrep_on"), REQUIRED, ADVISED)

@@ -1,0 +1,272 @@
+"""MariaDB as a source: snapshot, stream, XA, restart and failover on real servers, each change exactly once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from tailrace.producer.app.connection_settings import mysql_source
+from tailrace.producer.app.validation import check_source
+from tailrace.producer.errors import PrerequisiteError, SourceUnavailableError
+from tailrace.producer.mariadb.offset import current_offset
+from tailrace.producer.serialization.captured_tables import CapturedTables
+from tests.support.capture import CaptureThread, configured, eventually, properties, records_of, verified_rows
+from tests.support.database import Database
+
+if TYPE_CHECKING:
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mariadb import MariaDbServer
+    from tests.embedded.mysql import MySqlServer
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.kafka]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariaDbServer]:
+    """A source."""
+    from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415
+
+    with MariaDbServer(settings=SOURCE) as running:
+        yield running
+
+
+@pytest.fixture
+def maria(server: MariaDbServer, prefix: str) -> Iterator[Database]:
+    """A fresh database."""
+    database = Database(_family(server), f"d_{prefix}")
+    yield database
+    database.drop()
+
+
+def _family(server: MariaDbServer) -> MySqlServer:
+    """Return a server as one of the family: only what both have is used."""
+    return cast("MySqlServer", server)
+
+
+def _settings(server: MariaDbServer, broker: KafkaBroker, prefix: str, database: str) -> dict[str, str]:
+    changes = {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector"}
+    return properties(_family(server), broker, prefix, database, changes)
+
+
+def _wait_position(capture: CaptureThread, database: Database) -> None:
+    """Wait until everything that the server has committed so far is committed in Kafka."""
+    [(text,)] = database.execute("SELECT @@global.gtid_binlog_pos")
+    wanted = set(text.split(","))
+    eventually(
+        lambda: wanted <= set((capture.status.snapshot()["stream"]["gtids"] or "").split(",")), f"binlog up to {text}"
+    )
+
+
+def _require_equal(broker: KafkaBroker, prefix: str, database: Database, table: str) -> None:
+    """Assert that the records of a table form a chain that ends in its rows."""
+    rows = verified_rows(broker.bootstrap, prefix, database.name, table).values()
+    expected = {row[0]: row[1] for row in database.execute(f"SELECT id, v FROM {table}")}
+    assert {row["id"]: row["v"] for row in rows} == expected
+
+
+def test_rows_changes_and_a_restart(
+    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+) -> None:
+    """Several splits, two domains, XA transactions of which one is committed after a restart, compressed events."""
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(600), j JSON, b BINARY(16), n INT DEFAULT 7)")
+    maria.execute("CREATE SEQUENCE s")
+    maria.executemany("INSERT INTO t (id, v, j) VALUES (%s, %s, '[1]')", [(n, f"v{n}") for n in range(1, 181)])
+    settings = _settings(server, kafka_broker, prefix, maria.name)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        maria.execute("UPDATE t SET v = 'u' WHERE id < 5")
+        maria.execute("DELETE FROM t WHERE id = 5")
+        maria.execute("SELECT NEXTVAL(s)")
+        maria.execute("SET SESSION gtid_domain_id = 3")
+        maria.execute("INSERT INTO t (id, v) VALUES (200, 'other domain')")
+        maria.execute("SET SESSION gtid_domain_id = 0")
+        maria.execute("SET GLOBAL log_bin_compress = ON")
+        maria.execute("UPDATE t SET v = REPEAT('x', 600) WHERE id BETWEEN 10 AND 20")
+        maria.execute("DELETE FROM t WHERE id BETWEEN 18 AND 20")
+        maria.execute(f"CREATE TABLE c (id INT PRIMARY KEY, v INT COMMENT '{'x' * 300}')")
+        maria.execute("SET GLOBAL log_bin_compress = OFF")
+        maria.execute("INSERT INTO c VALUES (1, 1), (2, 2)")
+        maria.execute("CREATE OR REPLACE TABLE c (id INT PRIMARY KEY, v INT)")
+        maria.execute("RENAME TABLE c WAIT 5 TO r")
+        maria.execute("INSERT INTO r VALUES (1, 5)")
+        with maria.connect() as session, session.cursor() as cursor:
+            for xid, end in (("a", "XA COMMIT 'a'"), ("b", "XA ROLLBACK 'b'"), ("c", "")):
+                cursor.execute(f"XA START '{xid}'")
+                cursor.execute(f"INSERT INTO t (id, v) VALUES ({300 + ord(xid)}, 'xa')")
+                cursor.execute(f"XA END '{xid}'")
+                cursor.execute(f"XA PREPARE '{xid}'")
+                if end:
+                    cursor.execute(end)
+        _wait_position(capture, maria)
+    maria.execute("XA COMMIT 'c'")
+    maria.execute("UPDATE t SET v = 'later' WHERE id = 7")
+    with CaptureThread(settings) as capture:
+        _wait_position(capture, maria)
+
+    _require_equal(kafka_broker, prefix, maria, "t")
+    _require_equal(kafka_broker, prefix, maria, "r")
+    records = [r.json for r in records_of(kafka_broker.bootstrap, prefix, maria.name, "t") if r.value]
+    source = records[-1]["source"]
+    assert source["connector"] == "mariadb"
+    assert source["gtid"].startswith("0-1-")
+    assert {r["source"]["gtid"] for r in records if r["after"] and r["after"]["id"] == 200} == {"3-1-1"}
+
+
+@pytest.mark.long
+def test_changes_during_a_snapshot(
+    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+) -> None:
+    """Transactions of both engines and XA transactions change rows while they are read."""
+    for table, engine in (("t", "InnoDB"), ("m", "MyISAM")):
+        maria.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT) ENGINE={engine}")
+        maria.executemany(f"INSERT INTO {table} VALUES (%s, 0)", [(n,) for n in range(600)])
+    stop = threading.Event()
+
+    def write(writer: int) -> None:
+        with maria.connect() as session, session.cursor() as cursor:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                table = "m" if writer == 0 else "t"
+                change = f"UPDATE {table} SET v = v + 1 WHERE id % 7 = {writer} AND id % 50 = {number % 50}"
+                if writer == 1:
+                    for statement in ("XA START 'w'", change, "XA END 'w'", "XA PREPARE 'w'", "XA COMMIT 'w'"):
+                        cursor.execute(statement)
+                else:
+                    cursor.execute(change)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for writer in writers:
+        writer.start()
+    try:
+        with CaptureThread(_settings(server, kafka_broker, prefix, maria.name)) as capture:
+            capture.wait_snapshot()
+            stop.set()
+            for writer in writers:
+                writer.join()
+            _wait_position(capture, maria)
+    finally:
+        stop.set()
+    _require_equal(kafka_broker, prefix, maria, "t")
+    _require_equal(kafka_broker, prefix, maria, "m")
+
+
+@pytest.mark.long
+def test_failover(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """A replica with a binlog of its own goes on where the primary ended; one that lacks the end is refused."""
+    from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415
+
+    with MariaDbServer(settings=SOURCE) as primary, MariaDbServer(settings={**SOURCE, "server_id": 2}) as replica:
+        with replica.connect() as session, session.cursor() as cursor:
+            cursor.execute(
+                f"CHANGE MASTER TO MASTER_HOST='{primary.host}', MASTER_PORT={primary.port}, "
+                f"MASTER_USER='{primary.user}', MASTER_PASSWORD='{primary.password}', "
+                "MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1"
+            )
+            cursor.execute("RESET MASTER")
+            cursor.execute("START SLAVE")
+        database = Database(_family(primary), "d")
+        database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+        database.executemany("INSERT INTO t VALUES (%s, 0)", [(n,) for n in range(120)])
+        settings = _settings(primary, kafka_broker, prefix, "d")
+        with CaptureThread(settings) as capture:
+            capture.wait_snapshot()
+            _wait_position(capture, database)
+        [(end,)] = database.execute("SELECT @@global.gtid_binlog_pos")
+        database.close()
+        with replica.connect() as session, session.cursor() as cursor:
+            cursor.execute("SELECT MASTER_GTID_WAIT(%s, 120)", (end,))
+            cursor.execute("STOP SLAVE")
+        primary.kill()
+        taken_over = Database(_family(replica), "d", create=False)
+        taken_over.execute("UPDATE t SET v = 1 WHERE id < 30")
+        with CaptureThread({**settings, "database.port": str(replica.port)}) as capture:
+            _wait_position(capture, taken_over)
+        _require_equal(kafka_broker, prefix, taken_over, "t")
+        changed = records_of(kafka_broker.bootstrap, prefix, "d", "t")[-1].json["source"]
+        assert changed["gtid"].split("-")[1] == "2"
+        taken_over.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        ("SET GLOBAL binlog_row_metadata = 'NO_LOG'", "SET GLOBAL binlog_row_metadata = 'FULL'"),
+        ("CREATE TABLE h (id INT PRIMARY KEY) WITH SYSTEM VERSIONING", "DROP SYSTEM VERSIONING"),
+        ("CREATE TABLE u (id INT PRIMARY KEY, u UUID)", "column u of"),
+        ("SET GLOBAL binlog_row_image = 'MINIMAL'", "SET GLOBAL binlog_row_image = 'FULL'"),
+    ],
+)
+def test_refused_at_the_start(
+    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database, *, fault: str, named: str
+) -> None:
+    """What cannot be captured is named before a record is written, with what corrects it."""
+    config = configured(_settings(server, kafka_broker, prefix, maria.name))
+    source = mysql_source(config)
+    maria.execute(fault)
+    try:
+        tables = source.list_tables(config.filters.tables.includes)
+        with closing(source.open_snapshot_session()) as session:
+            captured = CapturedTables(config, session.describe)
+            try:
+                problems = check_source(config, source, session, captured, tables).problems
+            except PrerequisiteError as error:
+                problems = list(error.problems)
+        assert len(problems) == 1
+        assert named in problems[0]
+    finally:
+        maria.execute("SET GLOBAL binlog_row_metadata = 'FULL', binlog_row_image = 'FULL'")
+
+
+@pytest.mark.long
+def test_column_that_is_logged_as_binary_is_refused(
+    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+) -> None:
+    """The binlog does not tell a UUID from BINARY(16), also where only the type changes."""
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v BINARY(16))")
+    maria.execute("INSERT INTO t VALUES (1, 'a')")
+    with CaptureThread(_settings(server, kafka_broker, prefix, maria.name)) as capture:
+        capture.wait_snapshot()
+        maria.execute("INSERT INTO t VALUES (2, 'b')")
+        _wait_position(capture, maria)
+        maria.execute("DELETE FROM t")
+        maria.execute("ALTER TABLE t MODIFY v UUID")
+        maria.execute("INSERT INTO t VALUES (3, UUID())")
+        _wait_position(capture, maria)
+        [table] = capture.status.snapshot()["tables"].values()
+        assert table["mode"] == "error"
+    records = records_of(kafka_broker.bootstrap, prefix, maria.name, "t")
+    values = {after["id"] for record in records if record.value and (after := record.json["after"])}
+    assert values == {1, 2}
+
+
+def test_low_watermark_waits_for_what_is_not_visible(server: MariaDbServer, maria: Database) -> None:
+    """A replica does not respond: the binlog and ``gtid_binlog_pos`` have a transaction that no SELECT sees."""
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    maria.execute(
+        "SET GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC', rpl_semi_sync_master_timeout = 600000, "
+        "rpl_semi_sync_master_enabled = ON"
+    )
+    [before] = maria.execute("SELECT @@global.gtid_binlog_pos")
+    writer = threading.Thread(target=lambda: Database(maria.server, maria.name, create=False).execute(_INSERT))
+    writer.start()
+    try:
+        with maria.connect() as session:
+            eventually(lambda: maria.execute("SELECT @@global.gtid_binlog_pos") != [before], "the binlog")
+            barrier = current_offset(session)
+            with pytest.raises(SourceUnavailableError, match="did not become visible"):
+                barrier.visible(session, 0.2)
+            assert maria.execute("SELECT * FROM t") == []
+            maria.execute("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+            assert barrier.visible(session, 60).gtids == barrier.gtids
+            assert maria.execute("SELECT * FROM t") == [(1,)]
+    finally:
+        maria.execute("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+        writer.join()
+
+
+_INSERT = "INSERT INTO t VALUES (1)"

@@ -1,0 +1,96 @@
+"""Events of MariaDB's binlog that a test server does not write, or that are damaged."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from contextlib import closing
+
+import pytest
+
+from tailrace.producer.errors import BinlogError
+from tailrace.producer.mariadb.binlog import MariaDbStream, MariaDbTransactions, uncompressed
+from tailrace.producer.mariadb.catalog import LoggedTables
+from tailrace.producer.mariadb.gtid import GtidPosition
+from tailrace.producer.mariadb.offset import MariaDbOffset
+from tailrace.producer.model.binlog_events import QueryEvent, TransactionBegin
+from tailrace.producer.model.ddl import Change
+from tailrace.producer.mysql.authentication import Tls
+from tailrace.producer.mysql.binlog.transaction_parser import EventPosition
+from tailrace.producer.mysql.connection import SourceSettings
+from tailrace.producer.mysql.password import Password
+
+AT = EventPosition("binlog.000001", 100, 142, 5, 7)
+
+
+def transactions(before: str = "0-1-41") -> MariaDbTransactions:
+    """Return the parser of transactions behind a position."""
+    return MariaDbTransactions(lambda _: True, GtidPosition.parse(before))
+
+
+def gtid_event(sequence: int, flags: int, more: bytes = b"") -> bytes:
+    """Return the body of a GTID event of domain 0."""
+    return (struct.pack("<QIB", sequence, 0, flags) + more).ljust(19, b"\0")
+
+
+def test_transaction_begins_with_its_gtid() -> None:
+    """There is no BEGIN; in a group commit the number of the group comes before an xid."""
+    body = gtid_event(42, 2 | 64, struct.pack("<QiBB", 9, 1, 2, 1) + b"abc")
+    parser = transactions()
+    parser.gtid(body, 0, len(body), AT)
+    [begin] = parser.begun
+    assert begin == TransactionBegin("0-7-42", AT.file, 100, 142, 5, 0, None, 7, "X'6162',X'63',1")
+    parser = transactions()
+    parser.gtid(gtid_event(42, 1), 0, 19, AT)
+    assert parser.begun == ()
+
+
+@pytest.mark.parametrize("sequence", [41, 5])
+def test_sequence_numbers_out_of_order_are_refused(sequence: int) -> None:
+    """Otherwise the position would include a transaction that was not read."""
+    with pytest.raises(BinlogError, match="not in order") as raised:
+        transactions().gtid(gtid_event(sequence, 0), 0, 19, AT)
+    assert "gtid_strict_mode" in raised.value.hint
+
+
+def test_alter_in_two_phases_is_refused() -> None:
+    """Its first event has the statement before it takes effect."""
+    with pytest.raises(BinlogError, match="before it takes effect"):
+        transactions().gtid(gtid_event(42, 1, b"\x02"), 0, 19, AT)
+
+
+def test_compressed_bytes() -> None:
+    """The length comes first, from its highest byte on."""
+    text = b"row" * 1000
+    packed = b"\x82" + len(text).to_bytes(2, "big") + zlib.compress(text)
+    assert uncompressed(packed) == text
+    for damaged in (b"\x92" + packed[1:], packed[:-9], b"\x82\0\x05" + packed[3:]):
+        with pytest.raises(BinlogError):
+            uncompressed(damaged)
+
+
+@pytest.mark.parametrize(
+    ("sql", "changes"),
+    [
+        ("CREATE OR REPLACE TABLE t (id INT)", [Change.DROP, Change.CREATE]),
+        ("/* x */ create or replace table t select 1", [Change.DROP, Change.CREATE]),
+        ("CREATE OR REPLACE DATABASE d", [Change.DROP_DATABASE, Change.DATABASE]),
+        ("CREATE TABLE t (id INT)", [Change.CREATE]),
+        ("CREATE OR REPLACE SEQUENCE t", []),
+        ("CREATE OR REPLACE INDEX i ON t (id)", [Change.INDEX]),
+    ],
+)
+def test_replaced_table_is_dropped_before(sql: str, changes: list[Change]) -> None:
+    """The rows that it had are gone, and so are the tables of a database."""
+    settings = SourceSettings("localhost", 1, "u", Password("p"), Tls("disabled"), 1, 1)
+    start = MariaDbOffset(1, "b.1", 4, GtidPosition.parse(""), "1-a")
+    stream = MariaDbStream(
+        settings,
+        start=start,
+        server_id=2,
+        captures=lambda _: True,
+        tables=LoggedTables(lambda: pytest.fail("connects")),
+    )
+    with closing(stream):
+        effects = stream.ddl_effects(QueryEvent("0-1-1", "d", sql, "b.1", 4, 9, 1, 1, None))
+    assert [effect.change for effect in effects] == changes
