@@ -8,11 +8,16 @@ still changes has only the newest version of a package, so no version is pinned.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Final
 
 from tests.embedded.java import EmbeddedServerError
+
+_SOURCE: Final = re.compile(r"^(?:URIs:|deb)\s+(?:\[[^]\n]*\]\s+)?(\S+/debian)/?(?:\s|$)", re.MULTILINE)
+"""An archive of Debian in a file of either form; others have its name within their paths."""
 
 
 def unpack_package(name: str, release: str, folder: Path) -> None:
@@ -62,12 +67,15 @@ def write_launcher(folder: Path, program: str, *options: str) -> None:
 
 
 def _archive() -> str:
-    """Return the archive of Debian that this system's apt uses."""
-    targets = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"])
-    for address in sorted(set(targets.split())):
-        if address.rstrip("/").endswith("/debian"):
-            return address
-    raise EmbeddedServerError("apt has no archive of Debian on this system", hint="use Debian")
+    """Return the archive of Debian that this system's apt uses, else the public one.
+
+    The files are read, since apt names only archives whose lists it has fetched before.
+    """
+    apt = Path("/etc/apt")
+    files = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
+    texts = (file.read_text(encoding="utf-8") for file in files if file.is_file())
+    addresses = (match[1] for text in texts for match in _SOURCE.finditer(text))
+    return next(addresses, "http://deb.debian.org/debian")
 
 
 def _run(command: list[str]) -> str:
