@@ -48,6 +48,8 @@ ACL_FIELDS: Final = (
 
 MODULES: Final = "org.apache.kafka.common.security"
 
+pytestmark = pytest.mark.kafka  # the class of the broker has another name here
+
 
 class SecureBroker(KafkaBroker):
     """A broker with a second listener: TLS, SASL with PLAIN and SCRAM; every account needs rights."""
