@@ -121,8 +121,6 @@ def test_wrong_server_settings_are_reported_together(kafka_broker: KafkaBroker, 
         "binlog_row_metadata": "MINIMAL",
         "binlog_row_image": "MINIMAL",
         "binlog_row_value_options": "PARTIAL_JSON",
-        "gtid_mode": "OFF",
-        "enforce_gtid_consistency": "OFF",
     }
     with MySqlServer(settings=wrong) as server:
         with server.connect() as session, session.cursor() as cursor:
