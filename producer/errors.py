@@ -33,7 +33,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.producer.model.table import TableId
 from tailrace.runtime.errors import KafkaRequestError, MultipleProblemsError, Retryable, SchemaError, TailraceError
@@ -102,8 +102,19 @@ class TableFailedError(TailraceError, Retryable):
         super().__init__(fault.message, hint=fault.hint, **{"table": table, **fault.context})
         self.table = table
         self.fault = fault
-        self.read_up_to: Offset | None = None
-        """Kafka has refused a change from before this offset, and all that was read with it."""
+        self.refused: RefusedChange | None = None
+        """What Kafka has refused of the table, if that is why."""
+
+
+class RefusedChange(NamedTuple):
+    """A change that Kafka has refused, with all that was read with it. It has no reference to the session."""
+
+    read_up_to: Offset
+    """The change is from before this offset."""
+    within: bool
+    """A transaction that begins there was read in part."""
+    message: str
+    hint: str
 
 
 class SourceBehindError(BinlogError):

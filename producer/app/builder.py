@@ -22,7 +22,7 @@ from tailrace.producer.app.signals import SignalService, ensure_signal_topics
 from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
 from tailrace.producer.app.validation import check_source, faults_of_new_tables
 from tailrace.producer.config import ProducerConfig, fingerprint
-from tailrace.producer.errors import PrerequisiteError, TableAccessError, TableFailedError
+from tailrace.producer.errors import PrerequisiteError, RefusedChange, TableAccessError
 from tailrace.producer.kafka.delivery import RefusedSizes
 from tailrace.producer.kafka.state_store import State, known_key_key
 from tailrace.producer.kafka.topics import Topics
@@ -72,8 +72,8 @@ class CaptureProcess:
     fork_server: ForkServer | None = None
     failed: dict[TableId, TableFault] = field(default_factory=dict)
     """Tables that ended the last session: the next one begins with them in error."""
-    held: dict[TableId, TableFailedError] = field(default_factory=dict)
-    """What has put tables in error while this process runs; see ``NewTables``."""
+    held: dict[TableId, RefusedChange] = field(default_factory=dict)
+    """What Kafka has refused while this process runs; see ``NewTables``."""
     sizes: RefusedSizes = field(default_factory=RefusedSizes)
     stops: StopPoint | None = None
     """Where it ends by itself: the end of the log at its start does not move with the next session."""

@@ -66,7 +66,8 @@ def run(
         retry = ((isinstance(error, Retryable) and may) or learned) and not stop.is_set()
         if retry and isinstance(error, TableFailedError):
             fault = process.failed[error.table] = table_fault(error.table, error.fault, fingerprint(config))
-            process.held[error.table] = error
+            if error.refused is not None:
+                process.held[error.table] = error.refused
             status.table_failed(error.table, fault.reason, fault.at)
         elif retry:
             log.warning("restarting from the stored state", error=str(error))

@@ -99,7 +99,7 @@ class DeliveryReports:
         records has at most ``batch_bytes``, so one that has as much itself was alone.
         """
         _, topic, key, size = self._failed or (0, "", b"", 0)
-        if size < batch_bytes:
+        if size < batch_bytes and batch_bytes > 1:  # no batch can be smaller
             batch = BatchRefusedError(
                 "a batch of records is larger than its topic accepts: smaller ones are sent",
                 hint="lower producer.override.batch.size, or raise max.message.bytes of the topic: then no start needs "

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from tailrace.producer.errors import TableAccessError, TableFailedError
+from tailrace.producer.errors import RefusedChange, TableAccessError
 from tailrace.producer.kafka.state_store import TableState, table_key
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.protocols import Offset, Source
@@ -74,9 +74,9 @@ class NewTables:
         source: Source,
         *,
         reads: Callable[[TableId], bool],
-        held: Mapping[TableId, TableFailedError] = MappingProxyType({}),
+        held: Mapping[TableId, RefusedChange] = MappingProxyType({}),
     ) -> None:
-        """``reads``: of a table that has never been captured. ``held``: what has put tables in error before."""
+        """``reads``: of a table that has never been captured. ``held``: what Kafka has refused before."""
         self._held = held
         self._source = source
         self._context = context
@@ -328,15 +328,17 @@ class NewTables:
             if fault is not None and (fault.defined or fault.settings != self._context.settings.fingerprint):
                 self.on_definition_changed(table, self._context.transaction.offset.position)
 
-    def _refused_before(self, table: TableId, at: Offset) -> TailraceError | None:
-        """Return what Kafka has refused of a table in a session that has read ``at`` already."""
-        failed = self._held.get(table)
-        until = failed.read_up_to if failed is not None else None
-        return failed.fault if failed and until and until.same_server(at) and not until.before(at) else None
+    def _refused_before(self, table: TableId, at: Offset) -> RefusedChange | None:
+        """Return what Kafka has refused of a table behind ``at``, or in a transaction there that was read in part."""
+        held = self._held.get(table)
+        if held is None or not held.read_up_to.same_server(at):
+            return None
+        is_behind = at.before(held.read_up_to) or (held.within and not held.read_up_to.before(at))
+        return held if is_behind else None
 
     def _capture(self, table: TableId, at: Offset, arrival: Arrival) -> TrackedTable:
         if refused := self._refused_before(table, at):
-            raise refused
+            raise KafkaRequestError(refused.message, hint=refused.hint)
         context = self._context
         created = self._created.get(table)
         self._topics.ensure_tables([table])

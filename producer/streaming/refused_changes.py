@@ -29,6 +29,7 @@ from tailrace.producer.errors import (
     BinlogError,
     RecordRefusedError,
     RecordTooLargeError,
+    RefusedChange,
     TableDefinitionError,
     TableFailedError,
     TopicsRefusedError,
@@ -211,7 +212,9 @@ class RefusedChanges:
         if self._mode == "fail":
             raise error
         failed = TableFailedError(table, error)
-        failed.read_up_to = context.transaction.offset.position
+        offset = context.transaction.offset
+        within = offset.transaction is not None
+        failed.refused = RefusedChange(offset.position, within, error.message, error.hint)
         raise failed from error
 
     def _belongs_to(self, error: RecordTooLargeError, table: TableId) -> bool:

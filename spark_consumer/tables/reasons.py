@@ -177,8 +177,11 @@ def begin_with_what_is_left(
 ) -> None:
     """Let a table that may lack rows go back to the first record that Kafka has, if it begins before that."""
     begins = error.from_beginning
-    first = beginning_offsets(spark, source, topic, begins)
-    error.starts |= {str(number): EARLIEST for number, offset in begins.items() if first[number] > offset}
+    try:
+        first = beginning_offsets(spark, source, topic, begins) if begins else {}
+    except Py4JError:
+        return  # the reading of this table tells what is wrong with its topic
+    error.starts |= {str(number): EARLIEST for number, offset in begins.items() if first.get(number, 0) > offset}
 
 
 def _listed(offsets: Mapping[int, int]) -> str:

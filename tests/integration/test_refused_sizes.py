@@ -79,7 +79,7 @@ def test_a_refused_row_behind_a_statement_of_its_table_is_sent_once(
         expected = {"altered": "error", "created": "error", "well": "streaming"}
         eventually(lambda: _modes(capture) == expected and not differs("well"), "two tables in error")
         capture.wait_position(mysql_server)
-        assert capture.status.snapshot()["stream"]["disconnects"] <= 3
+        assert capture.status.snapshot()["stream"]["disconnects"] <= 6  # it is not refused in each session
         for name in ("altered", "created"):
             database.execute(f"UPDATE {name} SET c = NULL, v = v + 1")
             database.execute(f"ALTER TABLE {name} COMMENT 'corrected'")
