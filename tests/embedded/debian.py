@@ -16,21 +16,26 @@ from typing import Final
 
 from tests.embedded.java import EmbeddedServerError
 
-_SOURCE: Final = re.compile(r"^(?:URIs:|deb)\s+(?:\[[^]\n]*\]\s+)?(\S+/debian)/?(?:\s|$)", re.MULTILINE)
-"""An archive of Debian in a file of either form; others have its name within their paths."""
+_SOURCE: Final = re.compile(r"^(?:URIs:|deb)\s+(?:\[[^]\n]*\]\s+)?(\w+://[^/\s]+/debian)/?(?:\s|$)", re.MULTILINE)
+"""An archive of Debian in a file of either form; others have its name deeper in their paths."""
+
+
+def missing() -> str:
+    """Return what this system lacks for packages of Debian; empty if it has all."""
+    if tools := [tool for tool in ("apt-get", "dpkg-deb") if shutil.which(tool) is None]:
+        return f"{tools[0]}: it is no Debian"
+    return "" if _keys() else "the keys of Debian: apt-get install debian-archive-keyring"
 
 
 def unpack_package(name: str, release: str, folder: Path) -> None:
     """Fetch a package of ``release`` with all that it depends on, and unpack them into ``folder``."""
-    if missing := [tool for tool in ("apt-get", "dpkg-deb") if shutil.which(tool) is None]:
-        raise EmbeddedServerError(f"{name} is a package of Debian: {missing[0]} was not found", hint="use Debian")
+    if lacking := missing():
+        raise EmbeddedServerError(f"{name} is a package of Debian, and this system lacks {lacking}", hint="use Debian")
     apt = folder / "apt"
     for part in ("lists/partial", "cache/archives/partial"):
         (apt / part).mkdir(parents=True)
     (apt / "status").touch()  # nothing is installed: the packages come with all libraries, the C library too
-    keys = next(Path("/usr/share/keyrings").glob("debian-archive-keyring.*"), None)
-    signed = f"[signed-by={keys}] " if keys else ""  # else by the keys that apt trusts for all archives
-    (apt / "sources.list").write_text(f"deb {signed}{_archive()} {release} main\n", encoding="utf-8")
+    (apt / "sources.list").write_text(f"deb [signed-by={_keys()}] {_archive()} {release} main\n", encoding="utf-8")
     options = {
         "Dir::Etc::SourceList": apt / "sources.list",
         "Dir::Etc::SourceParts": os.devnull,
@@ -39,6 +44,7 @@ def unpack_package(name: str, release: str, folder: Path) -> None:
         "Dir::Cache": apt / "cache",
         "Debug::NoLocking": "true",
         "Acquire::Languages": "none",
+        "APT::Update::Error-Mode": "any",  # else a list that was not fetched is told by the next command
         "APT::Sandbox::User": "root",  # another user cannot write to the cache of root
     }
     command = ["apt-get", "-qq", *(f"-o{option}={value}" for option, value in options.items())]
@@ -64,6 +70,10 @@ def write_launcher(folder: Path, program: str, *options: str) -> None:
         encoding="utf-8",
     )
     launcher.chmod(0o755)
+
+
+def _keys() -> Path | None:
+    return next(Path("/usr/share/keyrings").glob("debian-archive-keyring.*"), None)
 
 
 def _archive() -> str:

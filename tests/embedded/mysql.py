@@ -226,6 +226,11 @@ def _unpack_from_debian(folder: Path) -> None:
     debian.write_launcher(folder, "usr/sbin/mysqld", *(f"--{name}={path}" for name, path in paths.items()))
 
 
+def missing(version: str) -> str:
+    """Return what this system lacks for a server of ``version``; empty if it can have one."""
+    return "" if VERSIONS[version.removesuffix(LOWER_CASE)].section else debian.missing()
+
+
 def default_version() -> str:
     """Return the version of a server that names none."""
     return os.environ.get("TAILRACE_MYSQL") or DEFAULT_VERSION

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from tailrace.producer.model.split import Split
     from tests.embedded.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.mysql("8.0.33", "9.7"), pytest.mark.kafka]
+pytestmark = [pytest.mark.mysql("8.0.33"), pytest.mark.kafka]
 
-VERSIONS = pytest.mark.parametrize("version", ["8.0.33", pytest.param("9.7", marks=pytest.mark.long)])
+VERSIONS = pytest.mark.parametrize(
+    "version", ["8.0.33", pytest.param("9.7", marks=[pytest.mark.long, pytest.mark.mysql("9.7")])]
+)
 CHUNK = 10
 SEMI_SYNC = {
     "plugin_load_add": "semisync_master.so",

@@ -32,12 +32,19 @@ _STARTS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with the servers that it starts, so that ``-m 'not spark'`` is complete."""
+    """Mark every test with the servers that it starts, so that ``-m 'not spark'`` is complete.
+
+    A test is skipped if its version of MySQL cannot be had on this system.
+    """
     for item in items:
         for code in _codes(item):
             for name in _STARTS.keys() & set(code.co_names):
                 versions = _versions(code) if name == "MySqlServer" else ()
                 item.add_marker(getattr(pytest.mark, _STARTS[name])(*versions))
+        if lacking := _lacking(item):
+            item.add_marker(
+                pytest.mark.skip(f"this version of MySQL is a package of Debian; the system lacks {lacking}")
+            )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -55,12 +62,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     artifacts.seal()
 
 
+def _lacking(item: pytest.Item) -> str:
+    versions = {version for marker in item.iter_markers("mysql") for version in marker.args}
+    if not versions:
+        return ""
+    from tests.embedded import mysql  # noqa: PLC0415 - unit tests do not pay for it
+
+    return next(filter(None, map(mysql.missing, sorted(versions))), "")
+
+
 def _needs(items: list[pytest.Item]) -> tuple[set[str], set[str]]:
     """Return the servers that the markers name, and the MySQL versions other than the default."""
     needs: set[str] = set()
     versions: set[str] = set()
     for item in items:
-        for name in set(_STARTS.values()):
+        for name in set() if _lacking(item) else set(_STARTS.values()):
             for marker in item.iter_markers(name):
                 versions.update(marker.args)
                 if not marker.args:
