@@ -102,6 +102,10 @@ class CaptureSession:
         except CaptureStoppedError:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that owns the session
+            if self._stop.session.is_set():
+                # An end that was wanted cuts off what this thread waits for: raised, it would begin a new session.
+                log.debug("the snapshot thread ended with the session", error=str(error))
+                return
             self._failure = error
             self._stop.session.set()
             self._reader.wake()
