@@ -68,6 +68,8 @@ class Enumerator:
         self._status = status
         self.pace = Pace(0, 0, split_rows=0)
         """The limits of what is read."""
+        self._ahead: TablePlan | None = None
+        """The plan whose next split is known and waits for the limits."""
         self._plans: dict[TableId, TablePlan] = {}
         self._tasks: dict[int, SplitTask] = {}
         self._missing_retries = 0
@@ -110,7 +112,7 @@ class Enumerator:
         idle = list(range(workers.count))
         while True:
             while idle and not self._restarting and not self._paused:
-                split = self._next_split()
+                split = self._next_due_split()
                 if split is None:
                     break
                 if self._assign(workers, idle[-1], split):
@@ -135,11 +137,11 @@ class Enumerator:
 
     @property
     def _paused(self) -> bool:
-        """Whether no split may be started now: by request or limit, or because too many wait for the binlog reader.
+        """Whether no split may be started now: by request, or because too many wait for the binlog reader.
 
         Each of those costs memory and a state record until the binlog reader passes its HW.
         """
-        if self._policy.paused or self.pace.exceeded:
+        if self._policy.paused:
             return True
         if self._stream_behind:
             self._stream_behind = self._mailbox.call(self._coordinator.too_many_splits_wait)
@@ -237,6 +239,23 @@ class Enumerator:
             del self._plans[table]
 
     # -- planning ----------------------------------------------------------------------------------------------------
+
+    def _next_due_split(self) -> Split | None:
+        """Return the next split; None: there is none now, or it waits for the limits.
+
+        It is planned before its time: only then is it known whether a table has one, and a table of which all is read,
+        or whose rest is not requested any more, must not wait for the limits.
+        """
+        exceeded, ahead = self.pace.exceeded, self._ahead
+        if exceeded and ahead is not None and not ahead.missing and not self._policy.stopped(ahead.table):
+            return None
+        split, self._ahead = self._next_split(), None
+        if split is None or not exceeded:
+            return split
+        self._ahead = self._plans[split.table]
+        self._ahead.in_flight -= 1
+        self._ahead.put_off.append(split)
+        return None
 
     def _next_split(self) -> Split | None:
         """Return the next split of the first table that can be read; None: there is none now.

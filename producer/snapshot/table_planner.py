@@ -38,7 +38,7 @@ class TablePlan:
     planned: Iterator[Split]
     """What is not assigned yet; the source is asked for the bounds."""
     put_off: list[Split] = field(default_factory=list)
-    """Splits that could not be read: the table was locked, or they held the stream for too long."""
+    """Splits that wait: their table was locked, they held the stream for too long, or the limits are exceeded."""
     in_flight: int = 0
     exhausted: bool = False
     missing: bool = False
