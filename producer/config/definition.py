@@ -54,6 +54,12 @@ GROUPS: Final[tuple[Group, ...]] = (
 
 DEFINITION: Final = ConfigDefinition(ProducerConfig, GROUPS, checks=checks.CHECKS, redact_name=without_salt)
 
+_OF_THE_RUN: Final = {
+    "tailrace.binlog.watch.interval.ms",
+    *(entry.name for entry in DEFINITION.table.properties if entry.target.startswith("ops.")),
+}
+"""When the process ends, and how it is watched: often another at each start."""
+
 
 def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> ProducerConfig:
     """Return the configuration of a file, the environment and flags. Raises ConfigError with all problems."""
@@ -66,5 +72,6 @@ def describe(config: ProducerConfig) -> dict[str, str]:
 
 
 def fingerprint(config: ProducerConfig) -> str:
-    """Return what differs if a setting differs that is no secret."""
-    return hashlib.sha256(repr(sorted(describe(config).items())).encode()).hexdigest()[:16]
+    """Return what differs if a setting differs that is no secret, and that may change how the log is read."""
+    settings = sorted(each for each in describe(config).items() if each[0] not in _OF_THE_RUN)
+    return hashlib.sha256(repr(settings).encode()).hexdigest()[:16]

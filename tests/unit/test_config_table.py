@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from tailrace.producer.config.definition import DEFINITION, GROUPS
+from tailrace.producer.config.definition import DEFINITION, GROUPS, fingerprint, load
 from tailrace.producer.config.reference import pages
 from tailrace.runtime.config.environment import variables_of
 from tailrace.runtime.config.property import Property, Support
@@ -119,6 +119,21 @@ def test_no_two_properties_share_an_environment_variable() -> None:
     variables = [variable for entry in PROPERTIES for _, variable in variables_of(entry)]
 
     assert len(variables) == len(set(variables))
+
+
+def test_what_concerns_only_the_run_does_not_change_the_fingerprint() -> None:
+    """Runs that end at one boundary after another know the tables of prepared transactions, and their faults, again."""
+    needed = {entry.name: "1" for entry in PROPERTIES if entry.required and entry.support is Support.SUPPORTED}
+    before = fingerprint(load(None, {}, needed))
+    run = {
+        "tailrace.stop.at": "latest",
+        "tailrace.http.port": "8080",
+        "tailrace.log.level": "debug",
+        "tailrace.binlog.watch.interval.ms": "0",
+    }
+
+    assert fingerprint(load(None, {}, {**needed, **run})) == before
+    assert fingerprint(load(None, {}, {**needed, "table.include.list": "shop.orders"})) != before
 
 
 @pytest.mark.parametrize("name", pages())
