@@ -148,7 +148,10 @@ class SessionBuilder:
         tables = CapturedTables(
             config, session.describe, source_offset=session.current_offset, triggers=session.triggers
         )
-        checked = self._check_source(session, tables)
+        checked = self._check_tables(session, tables, self._source.list_tables(config.filters.tables.includes))
+        process, stop_at = self._process, config.ops.stop_at
+        if stop_at is not None and process.stops is None:
+            process.stops = StopPoint.of(stop_at, self._source, session)
         topics = self._ensure_topics()
         restored = self._restore(checked.captured, topics, tables, session)
         # Tables that are gone come first: up to their DROP, which is ahead, their topics are theirs.
@@ -174,7 +177,7 @@ class SessionBuilder:
             signals.processor.request_incremental(table for table in captured if str(table) in known)
         reads = config.snapshot.should_snapshot
         new_tables = NewTables(
-            context, topics, signals.processor, self._source, reads=lambda t: reads(str(t)), held=self._process.held
+            context, topics, signals.processor, self._source, reads=lambda t: reads(str(t)), held=process.held
         )
         new_tables.restore(request.table for request in signals.processor.queue.requests if request.required)
         versions = TableVersions(context, new_tables)
@@ -192,24 +195,19 @@ class SessionBuilder:
         prepared = PreparedTransactions(transaction, restored.state.prepared.values(), settings=fingerprint(config))
         handlers = Handlers(metadata, signal_table, prepared, refused, emitter)
         reader = BinlogReader(context, stream, coordinator, versions, lifecycle=lifecycle, handlers=handlers)
-        if config.ops.stop_at is not None:
-            process = self._process
-            process.stops = process.stops or StopPoint.of(config.ops.stop_at, self._source, session)
+        if process.stops is not None:
             reader.stop_at(process.stops)
         snapshots = self._restore_snapshots(restored.state, coordinator, signals, pending)
         signals.processor.initial_snapshot_started(pending, resumed=bool(restored.state.tables))
         return CaptureSession(reader, snapshots, signals, self._stop)
 
-    def _check_source(self, session: SnapshotSession, tables: CapturedTables) -> CheckedTables:
-        """Return the captured tables. Raises PrerequisiteError with every problem found.
-
-        A table that was never captured before does not prevent a later start: it is in error.
-        """
-        return self._check_tables(session, tables, self._source.list_tables(self._config.filters.tables.includes))
-
     def _check_tables(
         self, session: SnapshotSession, tables: CapturedTables, captured: Sequence[TableId]
     ) -> CheckedTables:
+        """Check the source. Raises PrerequisiteError with every problem found.
+
+        A table that was never captured before does not prevent a later start: it is in error.
+        """
         config = self._config
         validation = check_source(config, self._source, session, tables, captured)
         for note in validation.notes:

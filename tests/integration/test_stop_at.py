@@ -43,6 +43,12 @@ class Bounded:
         records = records_of(self._broker.bootstrap, prefix, self._database.name, "t")
         return [record.json["after"]["id"] for record in records]
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the captures."""
+        found = self._broker.admin().list_topics(timeout=60).topics
+        return [topic for topic in found if topic.startswith(self.settings["topic.prefix"])]
+
     def position(self) -> tuple[str, int]:
         """Return the end of the log."""
         file, pos = self._database.execute("SHOW MASTER STATUS")[0][:2]
@@ -66,7 +72,10 @@ def bounded(mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, d
 
 
 def test_capture_ends_at_the_end_of_the_log_and_at_a_position(bounded: Bounded) -> None:
-    """An initial snapshot is completed first, whatever is wanted."""
+    """An initial snapshot is completed first, whatever is wanted; a wrong boundary is found before all is written."""
+    with pytest.raises(ConfigError, match="no GTID set"):
+        bounded.capture_until("binlog")
+    assert not bounded.topics
     assert bounded.capture_until("latest") == [0]
     bounded.insert(1)
     file, pos = bounded.position()
