@@ -3,7 +3,8 @@
 Invariant: what is written ends between two transactions, and the stored offset is the end of the last one, so that a
 later start continues there. The first transaction that is not written begins at or behind a position, was committed at
 or after a time, or follows when a set of transactions is complete. While an initial snapshot is running the stream goes
-on: its splits may have changes from behind the position, and end only when their high watermarks are passed.
+on: its splits may have changes from behind the position, and end only when their high watermarks are passed. So it does
+while a transaction is ahead, or open, of which a killed producer has written a part.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ class StopPoint:
                 if at > first:
                     read(events[first:at])
                     first = at
-                if self._precedes(event, offset.position) and may_stop():
+                if not offset.has_resumed and self._precedes(event, offset.position) and may_stop():
                     return self._stop(offset)
         read(events[first:])
-        reached = offset.transaction is None and offset.position.reaches(self.target)
-        return reached and may_stop() and self._stop(offset)
+        between = offset.transaction is None and not offset.has_resumed
+        return between and offset.position.reaches(self.target) and may_stop() and self._stop(offset)
 
     def _stop(self, offset: StreamOffset) -> bool:
         log.info("the capture ends at tailrace.stop.at", **offset.position.to_json())
