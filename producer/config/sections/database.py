@@ -30,7 +30,7 @@ class DatabaseConfig(Section):
         "connector.class",
         one_of(Connector, renamed=_CONNECTOR_CLASSES),
         default="mysql",
-        doc="Kind of the source. The classes of Debezium's connectors are accepted too.",
+        doc="Kind of the source: mysql or mariadb. The classes of Debezium's connectors are accepted too.",
     )
     hostname: str = supported(
         "database.hostname", TEXT, required=True, doc="Host name or IP address of the MySQL server."
