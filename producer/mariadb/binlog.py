@@ -30,7 +30,7 @@ from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.definition_cache import CachedTable, DefinitionCache
 from tailrace.producer.mysql.binlog.packets import EVENT_BODY
 from tailrace.producer.mysql.binlog.parser import BinlogParser
-from tailrace.producer.mysql.binlog.query_event import POST_HEADER
+from tailrace.producer.mysql.binlog.query_event import POST_HEADER, Query
 from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.binlog.table_map import packed
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
@@ -51,8 +51,6 @@ IGNORED: Final = frozenset(
 )
 _FILE_FORMAT: Final = {event_types.QUERY: 13, event_types.TABLE_MAP: 8, 23: 8, 24: 8, 25: 8, GTID: 19}
 """Lengths of post-headers."""
-_VERSION_OF_COMMENTS: Final = 50_699
-"""MariaDB ignores the version comments of MySQL 5.7 and later, which are for a server that it is not."""
 
 _GTID_BODY: Final = struct.Struct("<QIB")
 _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128
@@ -102,6 +100,9 @@ class MariaDbTransactions(TransactionParser):
                 gtid=gtid,
             )
         self.begun = () if flags & _STANDALONE else (self._begin(None, position, xid),)
+
+    def _dialect(self, query: Query) -> SqlDialect:
+        return super()._dialect(query)._replace(mariadb=True)
 
 
 def _xid(data: bytes, at: int) -> tuple[str, int]:
@@ -226,7 +227,7 @@ def _read_format(data: bytes, start: int, stop: int) -> event_types.FileFormat:
                 event=event_type,
             )
     return event_types.FileFormat(
-        4 if data[stop - 5] == 1 else 0, year_has_sign=False, server_version=_VERSION_OF_COMMENTS
+        4 if data[stop - 5] == 1 else 0, year_has_sign=False, server_version=event_types.version_number(version)
     )
 
 
@@ -259,8 +260,7 @@ class MariaDbStream(BinlogStream):
     def ddl_effects(self, event: QueryEvent) -> Sequence[DdlEffect]:
         """Read the statement by its leading words; CREATE OR REPLACE removes what has the name, if anything."""
         effects = super().ddl_effects(event)
-        dialect = SqlDialect(event.sql_mode, event.server_version, has_replaced=event.has_replaced)
-        words = [token.word for token in islice(tokens(event.sql, dialect), 3)]
+        words = [token.word for token in islice(tokens(event.sql, self._dialect(event)), 3)]
         if words != ["CREATE", "OR", "REPLACE"] or not effects:
             return effects
         created = effects[0]
@@ -270,6 +270,9 @@ class MariaDbStream(BinlogStream):
             name = quote(created.table.database)
             return DdlEffect(Change.DROP_DATABASE, created.table, None, f"DROP DATABASE {name}"), *effects
         return effects
+
+    def _dialect(self, event: QueryEvent) -> SqlDialect:
+        return super()._dialect(event)._replace(mariadb=True)
 
     def _connect(self) -> None:
         super()._connect()

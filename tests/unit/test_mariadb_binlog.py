@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.mariadb.binlog import MariaDbStream, MariaDbTransactions, uncompressed
+from tailrace.producer.mariadb.binlog import MariaDbStream, MariaDbTransactions, _read_format, uncompressed
 from tailrace.producer.mariadb.catalog import LoggedTables
 from tailrace.producer.mariadb.gtid import GtidPosition
 from tailrace.producer.mariadb.offset import MariaDbOffset
-from tailrace.producer.model.binlog_events import QueryEvent, TransactionBegin
+from tailrace.producer.model.binlog_events import ChangeRefused, Event, QueryEvent, TransactionBegin
 from tailrace.producer.model.ddl import Change
+from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.password import Password
+from tests.support.binlog_bytes import query_body
 
 AT = EventPosition("binlog.000001", 100, 142, 5, 7)
 
@@ -31,6 +34,15 @@ def transactions(before: str = "0-1-41") -> MariaDbTransactions:
 def gtid_event(sequence: int, flags: int, more: bytes = b"") -> bytes:
     """Return the body of a GTID event of domain 0."""
     return (struct.pack("<QIB", sequence, 0, flags) + more).ljust(19, b"\0")
+
+
+def statement(sql: str) -> Sequence[Event]:
+    """Return the events of a statement that MariaDB 10.11.6 logged."""
+    parser = transactions()
+    parser.server_version = 101106
+    parser.gtid(gtid_event(42, 1), 0, 19, AT)
+    body = query_body(sql)
+    return parser.statement(body, 0, len(body), AT)
 
 
 def test_transaction_begins_with_its_gtid() -> None:
@@ -51,6 +63,20 @@ def test_sequence_numbers_out_of_order_are_refused(sequence: int) -> None:
     with pytest.raises(BinlogError, match="not in order") as raised:
         transactions().gtid(gtid_event(sequence, 0), 0, 19, AT)
     assert "gtid_strict_mode" in raised.value.hint
+
+
+def test_version_of_the_server_is_known_for_its_comments() -> None:
+    """MySQL takes some statements for comments that MariaDB runs."""
+    lengths = bytearray(168)
+    for event_type, length in {2: 13, 19: 8, 23: 8, 24: 8, 25: 8, 162: 19}.items():
+        lengths[event_type - 1] = length
+    body = struct.pack("<H50sIB", 4, b"10.11.6-MariaDB-log", 0, 19) + lengths + b"\1" + bytes(4)
+    assert _read_format(body, 0, len(body)).server_version == 101106
+    [refused] = statement("/*M!100000 INSERT */ INTO t VALUES (1)")
+    assert isinstance(refused, ChangeRefused)
+    assert refused.tables == (TableId("shop", "t"),)
+    [definition] = statement("/*!50700 INSERT INTO t VALUES (1) */ ALTER TABLE t FORCE")
+    assert isinstance(definition, QueryEvent)
 
 
 def test_alter_in_two_phases_is_refused() -> None:

@@ -17,6 +17,7 @@ from tailrace.producer.mysql.text.sql_tokens import SqlDialect, tokens
 
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = SqlDialect(1 << 2), SqlDialect(1 << 20)
 MYSQL_8 = SqlDialect(server_version=80033)
+MARIADB_10 = SqlDialect(server_version=101106, mariadb=True)
 
 UNCLOSED = {
     "comments": "/* " * 300_000,
@@ -28,10 +29,11 @@ UNCLOSED = {
     "double quotes": '"\\' * 300_000,
     "backslashes": "'" + "\\" * 600_001,
     "stars": "/*" + "*" * 600_000,
+    "comments of MariaDB": "/*M!999999 " * 100_000,
 }
 
 
-@pytest.mark.parametrize("dialect", [SqlDialect(), ANSI_QUOTES, NO_BACKSLASH_ESCAPES, MYSQL_8])
+@pytest.mark.parametrize("dialect", [SqlDialect(), ANSI_QUOTES, NO_BACKSLASH_ESCAPES, MYSQL_8, MARIADB_10])
 @pytest.mark.parametrize("name", UNCLOSED)
 def test_what_is_not_closed_costs_linear_time(name: str, dialect: SqlDialect) -> None:
     """Quadratic time would be hours for these texts."""
@@ -68,6 +70,19 @@ def test_long_statements_are_read_as_far_as_needed(head: str) -> None:
         ("ALTER TABLE a /*!99999 x /* y */ z */ RENAME TO c", MYSQL_8, "c"),
         ("ALTER TABLE a /*!99999 x /* y */ RENAME TO evil", MYSQL_8, None),
         ("ALTER TABLE a ADD b INT /*M! , RENAME TO evil */", MYSQL_8, None),
+        ("ALTER TABLE a ADD b INT /*M! , RENAME TO c */", MARIADB_10, "c"),
+        ("ALTER TABLE a ADD b INT /*! , RENAME TO c */", MARIADB_10, "c"),
+        ("ALTER TABLE a ADD b INT /*!50699 , RENAME TO c */", MARIADB_10, "c"),
+        ("ALTER TABLE a ADD b INT /*!50700 , RENAME TO evil */", MARIADB_10, None),
+        ("ALTER TABLE a ADD b INT /*!99999 , RENAME TO evil */", MARIADB_10, None),
+        ("ALTER TABLE a ADD b INT /*M!50700 , RENAME TO c */", MARIADB_10, "c"),
+        ("ALTER TABLE a ADD b INT /*!100100 , RENAME TO c */", MARIADB_10, "c"),
+        ("ALTER TABLE a ADD b INT /*!101107 , RENAME TO evil */", MARIADB_10, None),
+        ("ALTER TABLE a ADD b INT /*M!101107 , RENAME TO evil */", MARIADB_10, None),
+        ("ALTER TABLE a /*M!110000 x /* y */ z */ RENAME TO c", MARIADB_10, "c"),
+        ("ALTER TABLE a ADD b INT /*M!!101107 , RENAME TO c */", MARIADB_10, "c"),
+        ("ALTER TABLE a ADD b INT /*!!100100 , RENAME TO evil */", MARIADB_10, None),
+        ("ALTER TABLE a ADD b INT /* !, M!, RENAME TO evil */", MARIADB_10, None),
         ("ALTER TABLE a COMMENT '\\', RENAME TO evil -- '", SqlDialect(), None),
         ("ALTER TABLE a COMMENT '\\', RENAME TO c -- '", NO_BACKSLASH_ESCAPES, "c"),
         ("ALTER TABLE a COMMENT '\\\\', RENAME TO c", SqlDialect(), "c"),
@@ -90,10 +105,15 @@ def test_version_comments_in_a_list_of_tables() -> None:
     assert leading_words("/*!99999 DROP */ CREATE TABLE x", MYSQL_8) == ("CREATE", "TABLE")
 
 
-@given(st.text(alphabet="ab`'\"\\/*!9#- \n;(.,", max_size=40), st.sampled_from([0, 4, 1 << 20]), st.booleans())
-def test_tokens_cover_any_text_in_order(sql: str, mode: int, versioned: bool) -> None:
+@given(
+    st.text(alphabet="ab`'\"\\/*M!9#- \n;(.,", max_size=40),
+    st.sampled_from([0, 4, 1 << 20]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_tokens_cover_any_text_in_order(sql: str, mode: int, versioned: bool, mariadb: bool) -> None:
     """No text makes the reader fail or repeat itself."""
     end = 0
-    for token in tokens(sql, SqlDialect(mode, 80033 if versioned else 0)):
+    for token in tokens(sql, SqlDialect(mode, 80033 if versioned else 0, mariadb=mariadb)):
         assert end <= token.start < token.stop <= len(sql)
         end = token.stop

@@ -67,6 +67,8 @@ GTID_HINT: Final = f"set gtid_mode=ON and enforce_gtid_consistency=ON, then {NEW
 _EXPECTED: Final = {QUERY: 13, TABLE_MAP: 8, WRITE_ROWS: 10, UPDATE_ROWS: 10, DELETE_ROWS: 10, GTID: 42}
 """Expected lengths of post-headers."""
 
+_YEAR_HAS_SIGN: Final = 80_021
+
 _NAMED: Final = {
     26: ("INCIDENT", f"the server lost changes from its binlog (see its error log): {NEW_SNAPSHOT}"),
     ANONYMOUS_GTID: ("ANONYMOUS_GTID", GTID_HINT),
@@ -81,7 +83,7 @@ class FileFormat(NamedTuple):
     year_has_sign: bool
     """The signedness bits include YEAR columns: since 8.0.21."""
     server_version: int
-    """As in version comments: 80033 for 8.0.33."""
+    """As in version comments: 80033 for 8.0.33, 101106 for MariaDB 10.11.6."""
 
 
 def read_format(data: bytes, start: int, stop: int) -> FileFormat:
@@ -99,9 +101,14 @@ def read_format(data: bytes, start: int, stop: int) -> FileFormat:
                 server_version=version,
                 event=event_type,
             )
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-    major, minor, patch = (*numbers, 0, 0, 0)[:3]
-    return FileFormat(4 if data[stop - 5] == 1 else 0, numbers >= (8, 0, 21), major * 10_000 + minor * 100 + patch)
+    number = version_number(version)
+    return FileFormat(4 if data[stop - 5] == 1 else 0, number >= _YEAR_HAS_SIGN, number)
+
+
+def version_number(version: str) -> int:
+    """Return the version of a server as version comments have it."""
+    major, minor, patch = (*map(int, re.findall(r"\d+", version)[:3]), 0, 0, 0)[:3]
+    return major * 10_000 + minor * 100 + patch
 
 
 def unsupported_event(event_type: int, file: str, pos: int) -> BinlogError:

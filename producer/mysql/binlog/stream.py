@@ -135,8 +135,10 @@ class BinlogStream:
 
     def ddl_effects(self, event: QueryEvent) -> Sequence[DdlEffect]:
         """Read the statement by its leading words."""
-        dialect = SqlDialect(event.sql_mode, event.server_version, self._lower_case_names, event.has_replaced)
-        return ddl_effects(event.sql, event.database, dialect)
+        return ddl_effects(event.sql, event.database, self._dialect(event))
+
+    def _dialect(self, event: QueryEvent) -> SqlDialect:
+        return SqlDialect(event.sql_mode, event.server_version, self._lower_case_names, event.has_replaced)
 
     def wake(self) -> None:
         """Make the running or the next ``poll`` return at once. For other threads."""

@@ -26,12 +26,13 @@ class SqlDialect(NamedTuple):
     sql_mode: int = 0
     """As logged with the statement."""
     server_version: int = 0
-    """As in version comments (80033); 0: unknown, such comments are read as part of the statement."""
-
+    """As in version comments (80033, or 101106 of MariaDB); 0: unknown, such comments are part of the statement."""
     lower_case_names: bool = False
     """The server stores names in lower case, however a statement writes them."""
     has_replaced: bool = False
     """The statement has U+FFFD for bytes that are no text: names and literals with it are not known."""
+    mariadb: bool = False
+    """MariaDB logged the statement: it also runs the comments that MySQL leaves to it."""
 
     @property
     def ansi_quotes(self) -> bool:
@@ -64,8 +65,8 @@ DEFAULT_DIALECT: Final = SqlDialect()
 
 def tokens(sql: str, dialect: SqlDialect = DEFAULT_DIALECT) -> Iterator[Token]:
     """Yield the tokens of a statement."""
-    match = (_ESCAPES if dialect.backslash_escapes else _NO_ESCAPES).match
-    ansi_quotes, version = dialect.ansi_quotes, dialect.server_version
+    match = _PATTERNS[dialect.backslash_escapes, dialect.mariadb].match
+    ansi_quotes = dialect.ansi_quotes
     at, size = 0, len(sql)
     while at < size:
         found = match(sql, at)
@@ -82,10 +83,8 @@ def tokens(sql: str, dialect: SqlDialect = DEFAULT_DIALECT) -> Iterator[Token]:
             yield Token("", _unquoted(found[0], '"') if ansi_quotes else "", start, at)
         elif kind == "literal":
             yield Token("", "", start, at)
-        elif kind == "version" and version:
-            digits = found[0][3:]
-            if digits and int(digits) > version:
-                at = _comment_end(sql, at)
+        elif kind == "version" and _is_skipped(found[0], dialect):
+            at = _comment_end(sql, at)
 
 
 def without_literals(sql: str, dialect: SqlDialect = DEFAULT_DIALECT) -> str:
@@ -98,11 +97,30 @@ def without_literals(sql: str, dialect: SqlDialect = DEFAULT_DIALECT) -> str:
     return shown[:_SHOWN]
 
 
-def _pattern(literal: str) -> re.Pattern[str]:
-    """Return the pattern of a token; ``literal``: the characters that a string literal may have, but quotes."""
+def _is_skipped(opening: str, dialect: SqlDialect) -> bool:
+    """Return whether the server takes a version comment that begins so as a comment.
+
+    MariaDB takes the versions from 5.7 to 9 for those of a MySQL that it is not, unless the comment is for MariaDB. Two
+    marks are for older servers.
+    """
+    digits = opening.lstrip("/*M!")
+    if not digits or not dialect.server_version:
+        return False
+    version = int(digits)
+    is_newer = version > dialect.server_version
+    if "!!" in opening:
+        return not is_newer
+    return is_newer or (dialect.mariadb and "M" not in opening and version in _OF_MYSQL)
+
+
+def _pattern(literal: str, mark: str) -> re.Pattern[str]:
+    """Return the pattern of a token; ``literal``: the characters that a string literal may have, but quotes.
+
+    ``mark`` makes a comment one with a version.
+    """
     return re.compile(
-        rf"""(?P<skip>\s++|/\*(?!!)(?:[^*]++|\*(?!/))*+(?:\*/)?|--(?=\s|\Z)[^\n]*+|\#[^\n]*+|\*/)
-        |(?P<version>/\*!(?:\d{{5,6}})?)
+        rf"""(?P<skip>\s++|/\*(?!{mark})(?:[^*]++|\*(?!/))*+(?:\*/)?|--(?=\s|\Z)[^\n]*+|\#[^\n]*+|\*/)
+        |(?P<version>/\*{mark}(?:\d{{5,6}})?)
         |(?P<word>[0-9A-Za-z_$\u0080-\U0010ffff]++)
         |(?P<name>`(?:[^`]++|``)*+`?)
         |(?P<double>"(?:{literal.replace("Q", '"')}|"")*+"?)
@@ -112,8 +130,13 @@ def _pattern(literal: str) -> re.Pattern[str]:
     )
 
 
-_ESCAPES: Final = _pattern(r"[^Q\\]++|\\.?")
-_NO_ESCAPES: Final = _pattern(r"[^Q]++")
+_OF_MYSQL: Final = range(50_700, 100_000)
+_PATTERNS: Final = {
+    (escapes, mariadb): _pattern(r"[^Q\\]++|\\.?" if escapes else r"[^Q]++", "M?!!?" if mariadb else "!")
+    for escapes in (True, False)
+    for mariadb in (True, False)
+}
+"""By whether a backslash escapes, and whether the server is MariaDB."""
 
 
 def _unquoted(text: str, quote: str) -> str:
