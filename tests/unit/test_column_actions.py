@@ -34,6 +34,9 @@ NAMES: dict[str, Found] = {
     "ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4": [("convert", "", "")],
     "ALTER TABLE t ALTER COLUMN a SET DEFAULT 5, ADD CONSTRAINT c CHECK (d > 0), COMMENT 'ADD x INT'": [],
     "ALTER TABLE `add` ADD COLUMN `drop` INT": [("add", "drop", "")],
+    "ALTER TABLE a.t WAIT 5 ADD COLUMN c INT, DROP d": [("add", "c", ""), ("drop", "d", "")],
+    "ALTER TABLE IF EXISTS t NOWAIT DROP c": [("drop", "c", "")],
+    "ALTER TABLE wait ADD nowait INT": [("add", "nowait", "")],
     "ALTER TABLE t ADD c INT /* \ufffd */": [("add", "c", "")],
     "ALTER /* DROP c */ TABLE t ENGINE=InnoDB -- , DROP d": [],
 }
@@ -164,6 +167,8 @@ def test_statements_that_keep_values(before: Column, after: str, strict: bool, l
         ("MODIFY c BIGINT, CHANGE c d INT, ALTER COLUMN c SET DEFAULT 5, ALTER INDEX i INVISIBLE", True),
         ("engine=innodb, ENGINE InnoDB ROW_FORMAT=DYNAMIC, COMMENT 'x', DEFAULT CHARSET=utf8mb4, ALGORITHM=COPY", True),
         ("ADD `unique` INT", True),
+        ("WAIT 5 ADD c INT", True),
+        ("NOWAIT DROP PRIMARY KEY", False),
         ("DROP c", False),
         ("DROP COLUMN c", False),
         ("DROP PRIMARY KEY", False),

@@ -120,6 +120,8 @@ def _without_head(action: list[Token]) -> list[Token]:
     while at < len(action) and action[at].word in {"IF", "EXISTS"}:
         at += 1
     at += 3 if at + 1 < len(action) and action[at + 1].word == "." else 1
+    if at < len(action) and action[at].word in {"WAIT", "NOWAIT"}:  # MariaDB: WAIT seconds
+        at += 2 if action[at].word == "WAIT" else 1
     return action[at:]
 
 

@@ -91,6 +91,7 @@ class _Statement:
         table = self._table()
         if table is None:
             return ()
+        self._skip_wait()
         actions = self._actions()
         effect = DdlEffect(
             Change.ALTER,
@@ -156,9 +157,7 @@ class _Statement:
         while True:
             start = self._start()
             renamed_from = self._table()
-            if self._take("WAIT"):  # MariaDB: WAIT seconds
-                self._next()
-            self._take("NOWAIT")
+            self._skip_wait()
             if renamed_from is None or not self._take("TO"):
                 return tuple(found)
             table = self._table()
@@ -207,6 +206,12 @@ class _Statement:
         while self._take("IF", "NOT", "EXISTS"):
             found = True
         return found
+
+    def _skip_wait(self) -> None:
+        """Skip what MariaDB has behind a name: WAIT seconds, or NOWAIT."""
+        if self._take("WAIT"):
+            self._next()
+        self._take("NOWAIT")
 
     def _start(self) -> int:
         token = self._token()
