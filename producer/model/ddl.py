@@ -67,10 +67,11 @@ class DdlEffect(NamedTuple):
     sql: str
     """The statement, or the part of it that concerns this table."""
     removes_rows_silently: bool = False
-    """Rows are removed without row events: TRUNCATE, partitions that are dropped, truncated or exchanged, DISCARD
-    TABLESPACE."""
+    """Rows are removed without row events: TRUNCATE, partitions that are dropped, truncated, exchanged or converted to
+    a table, DISCARD TABLESPACE."""
     adds_rows_silently: bool = False
-    """Rows are added without row events: an exchanged partition, IMPORT TABLESPACE."""
+    """Rows are added without row events: an exchanged partition, one that was a table, a table that was one (CREATE),
+    IMPORT TABLESPACE."""
     columns: tuple[ColumnAction, ...] = ()
     """What ALTER TABLE does to columns."""
     keeps_rows: bool = False

@@ -122,7 +122,8 @@ class TableLifecycle:
         if effect.change in {Change.CREATE, Change.RENAME} and captured:
             self._on_created(effect.table, at)
         if effect.change is Change.CREATE and captured:
-            self._new_tables.on_created(effect.table, at, may_exist=effect.may_exist)
+            if not effect.adds_rows_silently:
+                self._new_tables.on_created(effect.table, at, may_exist=effect.may_exist)
         elif effect.change is Change.RENAME and captured:
             self._new_tables.on_arrived(effect.table, at, arrival._replace(empty=empty))
         elif effect.change in {Change.ALTER, Change.INDEX}:

@@ -32,6 +32,8 @@ NAMES: dict[str, Found] = {
     ],
     "ALTER TABLE t MODIFY COLUMN a ENUM('x,y', 'ADD z INT') AFTER b": [("modify", "a", "a")],
     "ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4": [("convert", "", "")],
+    "ALTER TABLE t CONVERT PARTITION p TO TABLE u": [],
+    "ALTER TABLE t CONVERT TABLE u TO PARTITION p VALUES IN (5)": [],
     "ALTER TABLE t ALTER COLUMN a SET DEFAULT 5, ADD CONSTRAINT c CHECK (d > 0), COMMENT 'ADD x INT'": [],
     "ALTER TABLE `add` ADD COLUMN `drop` INT": [("add", "drop", "")],
     "ALTER TABLE a.t WAIT 5 ADD COLUMN c INT, DROP d": [("add", "c", ""), ("drop", "d", "")],

@@ -36,6 +36,16 @@ CASES: dict[str, list[tuple[Change, str, str | None, bool]]] = {
         (Change.ALTER, "here.t", None, True),
         (Change.EXCHANGE, "here.u", None, True),
     ],
+    "ALTER TABLE t CONVERT PARTITION `to` TO TABLE d.u": [
+        (Change.ALTER, "here.t", None, True),
+        (Change.CREATE, "d.u", None, False),
+    ],
+    "ALTER TABLE t CONVERT TABLE u TO PARTITION p VALUES LESS THAN (5)": [
+        (Change.ALTER, "here.t", None, False),
+        (Change.DROP, "here.u", None, False),
+    ],
+    "ALTER TABLE t CONVERT PARTITION": [(Change.ALTER, "here.t", None, True)],
+    "ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4, RENAME TO u": [(Change.RENAME, "here.u", "here.t", False)],
     "ALTER TABLE t DISCARD TABLESPACE": [(Change.ALTER, "here.t", None, True)],
     "ALTER TABLE t IMPORT TABLESPACE": [(Change.ALTER, "here.t", None, False)],
     "ALTER TABLE t ADD PARTITION (PARTITION p VALUES LESS THAN (5))": [(Change.ALTER, "here.t", None, False)],
@@ -103,8 +113,19 @@ def test_statement_with_several_tables_has_one_effect_per_table() -> None:
     ]
 
 
+def test_rows_that_become_a_table_or_a_partition() -> None:
+    """They are in no row event."""
+    out = ddl_effects("ALTER TABLE t CONVERT PARTITION p TO TABLE u", "here")
+    assert [effect.adds_rows_silently for effect in out] == [False, True]
+    into = ddl_effects("ALTER TABLE t CONVERT TABLE u TO PARTITION p DEFAULT", "here")
+    assert [effect.adds_rows_silently for effect in into] == [True, False]
+    assert into[1].sql == "DROP TABLE `here`.`u`"
+    assert not any(effect.columns or effect.keeps_rows for effect in (*out, *into))
+
+
 WORDS = (
-    "ALTER CREATE DROP RENAME TRUNCATE TABLE DATABASE INDEX ON TO IF EXISTS PARTITION . , ( ) ` ' \" /* */ /*! -- a b"
+    "ALTER CREATE DROP RENAME CONVERT WAIT TRUNCATE TABLE DATABASE INDEX ON TO IF EXISTS PARTITION "
+    ". , ( ) ` ' \" /* */ /*! -- a b"
 )
 
 

@@ -473,6 +473,25 @@ def test_rows_that_a_statement_moves_are_read_also_during_a_snapshot() -> None:
     assert stream.requested == [T, T, T]
 
 
+@pytest.mark.parametrize(("table", "reads"), [("u", True), ("unread", False)])
+def test_table_that_was_a_partition_has_rows(table: str, reads: bool) -> None:
+    """MariaDB: its CREATE would say that it has none. A former table of the name is gone if the rows are read."""
+    found = TableId("db", table)
+    stream = Stream()
+    stream.registry.track(T, TableMode.STREAMING)
+    stream.registry.former.add(str(found))
+    stream.catalog = {T: ("id",), found: ("id",)}
+    stream.ddl(f"ALTER TABLE t CONVERT PARTITION p TO TABLE {table}")
+    assert stream.mode(found) is TableMode.STREAMING
+    assert stream.requested == ([found] if reads else [])
+    assert stream.reported_as_created == reads
+
+    stream.catalog.pop(found)
+    stream.ddl(f"ALTER TABLE t CONVERT TABLE {table} TO PARTITION p VALUES LESS THAN (5)")
+    assert stream.mode(found) is None
+    assert stream.requested[reads:] == [T]
+
+
 def test_table_without_a_key_is_in_error_until_it_has_one() -> None:
     """One developer's table must not end the capture of the others."""
     stream = Stream()

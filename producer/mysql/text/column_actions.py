@@ -155,7 +155,7 @@ class _Action:
             self._take("COLUMN")
             name = self._name()
             return [ColumnAction("modify", name, name, self._definition(self._rest()))]
-        if self._take("CONVERT"):
+        if self._take("CONVERT") and not self._peek("PARTITION", "TABLE"):
             return [ColumnAction("convert", "")]
         return []
 

@@ -28,6 +28,10 @@ class _Actions(NamedTuple):
     """The table whose rows become a partition, and the reverse."""
     removes_rows: bool = False
     adds_rows: bool = False
+    separated: TableId | None = None
+    """MariaDB: the table that a partition becomes."""
+    absorbed: TableId | None = None
+    """MariaDB: the table that becomes a partition."""
 
 
 def ddl_effects(sql: str, database: str, dialect: SqlDialect = DEFAULT_DIALECT) -> tuple[DdlEffect, ...]:
@@ -105,6 +109,11 @@ class _Statement:
         )
         if actions.exchanged is not None:
             return effect, effect._replace(change=Change.EXCHANGE, table=actions.exchanged)
+        if actions.separated is not None:
+            return effect, DdlEffect(Change.CREATE, actions.separated, None, self._sql, adds_rows_silently=True)
+        if actions.absorbed is not None:
+            absorbed = actions.absorbed
+            return effect, DdlEffect(Change.DROP, absorbed, None, f"DROP TABLE {_quoted(absorbed)}")
         if actions.renamed is not None and actions.renamed != table:  # a table may get the name that it has
             return (effect._replace(change=Change.RENAME, table=actions.renamed, renamed_from=table),)
         return (effect,)
@@ -112,6 +121,8 @@ class _Statement:
     def _actions(self) -> _Actions:
         renamed: TableId | None = None
         exchanged: TableId | None = None
+        separated: TableId | None = None
+        absorbed: TableId | None = None
         removes_rows = adds_rows = False
         if _SPECIAL_ACTION.search(self._sql) is None:
             return _Actions()
@@ -130,9 +141,17 @@ class _Statement:
                 self._take("TO", "AS", "=")
                 renamed = self._table() or renamed
                 continue
+            if word == "CONVERT" and first:
+                if self._take("PARTITION"):
+                    self._next()
+                    separated = self._table() if self._take("TO") and self._take("TABLE") else None
+                    removes_rows = True
+                elif self._take("TABLE"):
+                    absorbed = self._table()
+                    adds_rows = True
             depth += (word == "(") - (word == ")")
             first = word == "," and depth == 0
-        return _Actions(renamed, exchanged, removes_rows, adds_rows)
+        return _Actions(renamed, exchanged, removes_rows, adds_rows, separated, absorbed)
 
     def _drop(self) -> tuple[DdlEffect, ...]:
         if self._take("DATABASE", "SCHEMA"):
