@@ -39,6 +39,40 @@ NAMES: dict[str, Found] = {
     "ALTER TABLE a.t WAIT 5 ADD COLUMN c INT, DROP d": [("add", "c", ""), ("drop", "d", "")],
     "ALTER TABLE IF EXISTS t NOWAIT DROP c": [("drop", "c", "")],
     "ALTER TABLE wait ADD nowait INT": [("add", "nowait", "")],
+    "ALTER TABLE t ADD COLUMN IF NOT EXISTS c INT DEFAULT 5, ADD IF NOT EXISTS (d INT, KEY (d), `if` INT)": [
+        ("modify", "c", "c"),
+        ("modify", "d", "d"),
+        ("modify", "if", "if"),
+    ],
+    "ALTER TABLE t DROP COLUMN IF EXISTS c, DROP IF EXISTS d, DROP INDEX IF EXISTS i, DROP `if`": [
+        ("drop", "c", ""),
+        ("drop", "d", ""),
+        ("drop", "if", ""),
+    ],
+    "ALTER TABLE t CHANGE IF EXISTS a b INT, CHANGE COLUMN IF EXISTS c c INT, MODIFY COLUMN IF EXISTS d INT": [
+        ("rename", "b", "a"),
+        ("modify", "b", "a"),
+        ("modify", "c", "c"),
+        ("modify", "d", "d"),
+    ],
+    "ALTER TABLE t RENAME COLUMN IF EXISTS a TO b, RENAME INDEX IF EXISTS c TO d": [("rename", "b", "a")],
+    "ALTER TABLE t ADD SYSTEM VERSIONING, DROP SYSTEM VERSIONING, ADD PERIOD FOR SYSTEM_TIME (a, b)": [],
+    "ALTER TABLE t ADD PERIOD IF NOT EXISTS FOR p (a, b), DROP PERIOD IF EXISTS FOR p, DROP PERIOD FOR q": [],
+    "ALTER TABLE t ADD (a DATE, PERIOD FOR p (a, b))": [("add", "a", "")],
+    "ALTER TABLE t ADD VECTOR (a), ADD VECTOR v (a), ADD VECTOR INDEX v (a), ADD VECTOR IF NOT EXISTS v (`a`)": [],
+    "ALTER TABLE t ADD vector VARCHAR(9), ADD COLUMN VECTOR ENUM('a'), ADD vector DECIMAL(9, 2) DEFAULT (1)": [
+        ("add", "vector", ""),
+        ("add", "VECTOR", ""),
+        ("add", "vector", ""),
+    ],
+    "ALTER TABLE t ADD system INT, ADD period INT, ADD vector VECTOR, DROP system, DROP period, DROP vector": [
+        ("add", "system", ""),
+        ("add", "period", ""),
+        ("add", "vector", ""),
+        ("drop", "system", ""),
+        ("drop", "period", ""),
+        ("drop", "vector", ""),
+    ],
     "ALTER TABLE t ADD c INT /* \ufffd */": [("add", "c", "")],
     "ALTER /* DROP c */ TABLE t ENGINE=InnoDB -- , DROP d": [],
 }
@@ -143,6 +177,12 @@ def test_columns_of_a_statement(sql: str) -> None:
     assert [(action.kind, action.column, action.old) for action in found] == NAMES[sql]
 
 
+def test_column_that_may_have_existed_has_unknown_values() -> None:
+    """MariaDB: the statement has not changed it then."""
+    found = column_actions("ALTER TABLE t ADD COLUMN IF NOT EXISTS c INT DEFAULT 5", SqlDialect())
+    assert found == (ColumnAction("modify", "c", "c"),)
+
+
 @pytest.mark.parametrize("text", DEFINITIONS)
 def test_definition_of_a_column(text: str) -> None:
     assert column_actions(f"ALTER TABLE t ADD c {text} AFTER d", SqlDialect()) == (
@@ -171,6 +211,9 @@ def test_statements_that_keep_values(before: Column, after: str, strict: bool, l
         ("ADD `unique` INT", True),
         ("WAIT 5 ADD c INT", True),
         ("NOWAIT DROP PRIMARY KEY", False),
+        ("ADD INDEX IF NOT EXISTS (period), ADD period INT", True),
+        ("ADD PERIOD FOR p (c, d)", False),
+        ("ADD PERIOD IF NOT EXISTS FOR p (c, d)", False),
         ("DROP c", False),
         ("DROP COLUMN c", False),
         ("DROP PRIMARY KEY", False),

@@ -67,8 +67,8 @@ _MAY_LOSE_ROWS: Final = frozenset(
     | {"SPATIAL", "PARTITION", "ENGINE", "CONVERT"}
 )
 """Words of constraints, and of what may follow an option without a comma; no name is one of the reserved ones."""
-_EXPRESSION: Final = frozenset({("(", "("), (",", "(")})
-"""How a key part begins that is an expression, which may fail."""
+_MAY_FAIL: Final = frozenset({("(", "("), (",", "("), ("PERIOD", "FOR"), ("PERIOD", "IF")})
+"""How a key part begins that is an expression, and what a period begins with, whose end is behind its start."""
 _SYMBOLS: Final = {"0": "\0", "'": "'", '"': '"', "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\"}
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 
@@ -97,9 +97,7 @@ def keeps_rows(sql: str, dialect: SqlDialect) -> bool:
 def _keeps_rows(action: list[Token]) -> bool:
     words = tuple(token.word for token in action)
     head = next((head for head in _KEEP_ROWS if words[: len(head)] == head), None)
-    return (
-        head is not None and _MAY_LOSE_ROWS.isdisjoint(words[len(head) :]) and _EXPRESSION.isdisjoint(pairwise(words))
-    )
+    return head is not None and _MAY_LOSE_ROWS.isdisjoint(words[len(head) :]) and _MAY_FAIL.isdisjoint(pairwise(words))
 
 
 def _has_replaced(action: ColumnAction) -> bool:
@@ -139,20 +137,22 @@ class _Action:
         if self._take("ADD"):
             return self._add()
         if self._take("DROP"):
-            explicit = self._take("COLUMN")
-            if not explicit and self._peek(*_NOT_A_COLUMN):
+            if not self._begins_column():
                 return []
+            self._skip_if()
             name = self._name()
             return [ColumnAction("drop", name)] if name else []
         if self._take("RENAME"):
             return self._rename() if self._take("COLUMN") else []
         if self._take("CHANGE"):
             self._take("COLUMN")
+            self._skip_if()
             old, new = self._name(), self._name()
             renamed = [ColumnAction("rename", new, old)] if old.lower() != new.lower() or old != new else []
             return [*renamed, ColumnAction("modify", new, old, self._definition(self._rest()))]
         if self._take("MODIFY"):
             self._take("COLUMN")
+            self._skip_if()
             name = self._name()
             return [ColumnAction("modify", name, name, self._definition(self._rest()))]
         if self._take("CONVERT") and not self._peek("PARTITION", "TABLE"):
@@ -160,19 +160,22 @@ class _Action:
         return []
 
     def _add(self) -> list[ColumnAction]:
-        explicit = self._take("COLUMN")
-        if not explicit and self._peek(*_NOT_A_COLUMN):
+        if not self._begins_column():
             return []
-        if not self._take("("):
-            name = self._name()
-            return [ColumnAction("add", name, definition=self._definition(self._rest()))] if name else []
+        may_exist = self._skip_if()
+        listed = self._take("(")
+        parts = [part for part in _split(self._rest()) if not listed or _is_column(part)]
+        names = [part[0].name if part else "" for part in parts]
+        if may_exist:  # then the statement changes neither its type nor its values
+            return [ColumnAction("modify", name, name) for name in names if name]
         return [
-            ColumnAction("add", part[0].name, definition=self._definition(part[1:]))
-            for part in _split(self._rest())
-            if part and part[0].name and part[0].word not in _NOT_A_COLUMN
+            ColumnAction("add", name, definition=self._definition(part[1:]))
+            for name, part in zip(names, parts, strict=True)
+            if name
         ]
 
     def _rename(self) -> list[ColumnAction]:
+        self._skip_if()
         old = self._name()
         self._take("TO", "AS", "=")
         new = self._name()
@@ -246,6 +249,17 @@ class _Action:
             return inner
         return re.sub(r"\\(.)", lambda found: _SYMBOLS.get(found[1], found[1]), inner, flags=re.DOTALL)
 
+    def _begins_column(self) -> bool:
+        """Take COLUMN; return whether a column follows."""
+        return self._take("COLUMN") or _is_column(self._rest())
+
+    def _skip_if(self) -> bool:
+        """Skip the IF EXISTS or IF NOT EXISTS of MariaDB: no name is one of these words without quotes."""
+        found = False
+        while self._take("IF", "NOT", "EXISTS"):
+            found = True
+        return found
+
     def _rest(self) -> list[Token]:
         return self._tokens[self._at :]
 
@@ -261,6 +275,21 @@ class _Action:
         name = self._tokens[self._at].name if self._at < len(self._tokens) else ""
         self._at += bool(name)
         return name
+
+
+def _is_column(found: Sequence[Token]) -> bool:
+    """Return whether what follows ADD or DROP concerns a column."""
+    first, second, third = (*(token.word for token in found[:3]), "", "", "")[:3]
+    if first == "SYSTEM":
+        return second != "VERSIONING"
+    if first == "PERIOD":
+        return second not in {"FOR", "IF"}
+    if first != "VECTOR":
+        return first not in _NOT_A_COLUMN
+    # An index has names in its parentheses, a type has numbers or literals.
+    opening = [second, third].index("(") + 1 if "(" in {second, third} else 0
+    inside = found[opening + 1] if opening and len(found) > opening + 1 else None
+    return second not in {"INDEX", "KEY", "IF", "("} and (inside is None or not inside.name or inside.word.isdigit())
 
 
 def _split(found: Sequence[Token]) -> list[list[Token]]:
