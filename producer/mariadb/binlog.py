@@ -23,6 +23,7 @@ from tailrace.producer.errors import BinlogError, SourceUnavailableError
 from tailrace.producer.mariadb.catalog import LoggedTables
 from tailrace.producer.mariadb.gtid import Gtid, GtidPosition
 from tailrace.producer.mariadb.offset import MariaDbOffset, server_identity
+from tailrace.producer.mariadb.statement import own_statement
 from tailrace.producer.model.binlog_events import Event, QueryEvent, TransactionBegin
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
@@ -100,6 +101,10 @@ class MariaDbTransactions(TransactionParser):
                 gtid=gtid,
             )
         self.begun = () if flags & _STANDALONE else (self._begin(None, position, xid),)
+
+    def _read_query(self, data: bytes, start: int, stop: int) -> Query:
+        query = super()._read_query(data, start, stop)
+        return query._replace(sql=own_statement(query.sql, self._dialect(query)))
 
     def _dialect(self, query: Query) -> SqlDialect:
         return super()._dialect(query)._replace(mariadb=True)

@@ -14,6 +14,7 @@ from tailrace.producer.mariadb.binlog import MariaDbStream, MariaDbTransactions,
 from tailrace.producer.mariadb.catalog import LoggedTables
 from tailrace.producer.mariadb.gtid import GtidPosition
 from tailrace.producer.mariadb.offset import MariaDbOffset
+from tailrace.producer.mariadb.statement import own_statement
 from tailrace.producer.model.binlog_events import ChangeRefused, Event, QueryEvent, TransactionBegin
 from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import TableId
@@ -21,6 +22,7 @@ from tailrace.producer.mysql.authentication import Tls
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.password import Password
+from tailrace.producer.mysql.text.sql_tokens import SqlDialect
 from tests.support.binlog_bytes import query_body
 
 AT = EventPosition("binlog.000001", 100, 142, 5, 7)
@@ -77,6 +79,44 @@ def test_version_of_the_server_is_known_for_its_comments() -> None:
     assert refused.tables == (TableId("shop", "t"),)
     [definition] = statement("/*!50700 INSERT INTO t VALUES (1) */ ALTER TABLE t FORCE")
     assert isinstance(definition, QueryEvent)
+
+
+@pytest.mark.parametrize(
+    ("sql", "own"),
+    [
+        ("SET STATEMENT max_statement_time=5 FOR TRUNCATE t", "TRUNCATE t"),
+        (
+            "set statement a=SUBSTRING('for' FROM 1 FOR (2)), b='x FOR y' for/**/RENAME TABLE t TO u",
+            "RENAME TABLE t TO u",
+        ),
+        ("SET STATEMENT a=1 FOR SET STATEMENT b=2 FOR DROP TABLE t", "DROP TABLE t"),
+        ("/*M!100200 SET STATEMENT a=1 FOR */ DROP TABLE t", "DROP TABLE t"),
+        ("SET STATEMENT a=1 FOR ANALYZE TABLE t", "ANALYZE TABLE t"),
+        ("ANALYZE UPDATE t SET a = 1", "UPDATE t SET a = 1"),
+        ("ANALYZE FORMAT=JSON DELETE FROM t", "DELETE FROM t"),
+        ("ANALYZE FORMAT", "ANALYZE FORMAT"),
+        ("SET STATEMENT a=1", "SET STATEMENT a=1"),
+        ("SET STATEMENT a=1 FOR ", ""),
+        ("SET DEFAULT ROLE r FOR u", "SET DEFAULT ROLE r FOR u"),
+        ("ALTER TABLE statement FORCE", "ALTER TABLE statement FORCE"),
+        ("SET", "SET"),
+        ("", ""),
+    ],
+)
+def test_statement_behind_settings_of_its_own(sql: str, own: str) -> None:
+    """MariaDB logs the whole: without its own words nothing is known of what it does."""
+    assert own_statement(sql, SqlDialect(server_version=101106, mariadb=True)) == own
+    if "TABLE" in own or own.startswith("TRUNCATE"):
+        [definition] = statement(sql)
+        assert isinstance(definition, QueryEvent)
+        assert definition.sql == own
+
+
+@pytest.mark.parametrize("sql", ["INSERT INTO t VALUES (1)", "UPDATE t SET a = 1", "ANALYZE DELETE FROM t"])
+def test_rows_logged_as_a_statement_with_settings_are_refused(sql: str) -> None:
+    [refused] = statement(f"SET STATEMENT max_statement_time=5 FOR {sql}")
+    assert isinstance(refused, ChangeRefused)
+    assert (refused.tables, refused.others) == ((TableId("shop", "t"),), False)
 
 
 def test_alter_in_two_phases_is_refused() -> None:

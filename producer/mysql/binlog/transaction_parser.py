@@ -149,7 +149,7 @@ class TransactionParser:
         text_at = start + POST_HEADER.size + status_length + name_length + 1
         if data[text_at:stop] == b"BEGIN":
             return (self._begin(thread, position),)
-        query = read_query(data, start, stop)
+        query = self._read_query(data, start, stop)
         first, second = leading_words(query.sql, self._dialect(query))
         if first in CHANGES_ROWS:
             return self._statement_based(query, position)
@@ -169,8 +169,11 @@ class TransactionParser:
     def load(self, data: bytes, start: int, stop: int, position: EventPosition) -> Sequence[Event]:
         """Read a LOAD DATA logged as text: a QUERY whose post-header has 13 more bytes, for a replay only."""
         at = start + POST_HEADER.size
-        query = read_query(data[start:at] + data[at + 13 : stop], 0, stop - start - 13)
+        query = self._read_query(data[start:at] + data[at + 13 : stop], 0, stop - start - 13)
         return self._statement_based(query, position)
+
+    def _read_query(self, data: bytes, start: int, stop: int) -> Query:
+        return read_query(data, start, stop)
 
     def _refused(self, tables: Iterable[TableId], error: BinlogError, position: EventPosition) -> ChangeRefused:
         return event_types.refused(tables, error, position.file, position.begin, position.end)._replace(
