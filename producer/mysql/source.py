@@ -96,6 +96,7 @@ class MySqlSource:
             server_id=self._server_id,
             captures=captures,
             max_search_bytes=self._max_xa_search_bytes,
+            by_position=isinstance(offset, FileOffset),
         )
         return XaStream(stream, history, prepared)
 

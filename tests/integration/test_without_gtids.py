@@ -270,6 +270,27 @@ def test_an_xa_transaction_is_read_by_its_position(server: MySqlServer) -> None:
         list(history.read(anonymous_name("binlog.000000", 4), None))
 
 
+def test_a_server_on_its_way_to_gtids_is_read_by_position(server: MySqlServer) -> None:
+    """In the modes between OFF and ON transactions have GTIDs, and the server does not read by them."""
+    source = source_of(server)
+    begin = source.start_offset()
+    try:
+        run(server, "SET GLOBAL enforce_gtid_consistency = ON", "SET GLOBAL gtid_mode = OFF_PERMISSIVE")
+        run(server, "SET GLOBAL gtid_mode = ON_PERMISSIVE", "UPDATE d.t SET v = v + 1 WHERE id = 2")
+        assert run(server, "SELECT @@global.gtid_executed")[0][0]
+        [commit] = [event for event in events_from(source, begin, 1) if isinstance(event, TransactionCommit)]
+        stored = begin.after(commit)
+        assert commit.gtid.startswith("file=binlog.0")
+        assert source.resume_offset(stored, started=(), required=(), last=commit) == stored
+        history = BinlogHistory(settings_of(server), server_id=4713, captures=everything)
+        rows = [event for events in history.read(commit.gtid, None) for event in events]
+        assert [type(event) for event in rows] == [RowsEvent]
+    finally:
+        run(server, "SET GLOBAL gtid_mode = OFF_PERMISSIVE", "SET GLOBAL gtid_mode = OFF")
+    moved = source.resume_offset(stored, started=(), required=(), last=commit)
+    assert moved.coordinates == (stored.coordinates[0] + 1, 4)
+
+
 @pytest.mark.kafka
 def test_rows_and_changes(server: MySqlServer, kafka_broker: KafkaBroker, prefix: str) -> None:
     """Snapshot, changes and a restart: each change once, and ``gtid`` is null as from Debezium."""

@@ -16,15 +16,20 @@ from tailrace.producer.model.binlog_events import (
     TransactionBegin,
     TransactionCommit,
     TransactionPrepared,
+    anonymous_name,
 )
+from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.parser import BinlogParser
+from tailrace.producer.mysql.binlog.transaction_parser import Names
 from tests.support.binlog_bytes import (
     QUERY,
     ROW,
     SOURCE,
+    TAGGED_GTID,
     XA_PREPARE,
     LogBytes,
     contents,
+    feed_all,
     orders,
     parse,
     query_body,
@@ -222,3 +227,30 @@ def test_rows_events_of_all_tables_are_numbered() -> None:
     found = [(type(e), e.number) for e in parse(log) if isinstance(e, (RowsEvent, QueryEvent))]
 
     assert found == [(RowsEvent, 2), (RowsEvent, 4), (QueryEvent, 1), (RowsEvent, 2)]
+
+
+@pytest.mark.parametrize("names", [Names.POSITIONS, Names.EITHER])
+def test_names_of_a_server_that_permits_transactions_without_gtids(names: Names) -> None:
+    """It does not read by GTIDs, so where the offset is a position, the name is one also if there is a GTID."""
+    log = LogBytes()
+    positions = []
+    for kind, body in ((event_types.ANONYMOUS_GTID, b"\0" * 42), (event_types.GTID_TAGGED, TAGGED_GTID)):
+        positions.append(log.add(kind, body).pos)
+        log.query("BEGIN").table_map().rows(ROW).xid()
+    for _ in range(2):
+        positions.append(log.gtid().pos)
+        log.query("BEGIN").table_map().rows(ROW).xid()
+    positions.append(log.gtid().pos)
+    log.query("DROP TABLE x")
+
+    events = feed_all(BinlogParser(orders, names=names), log.data)
+
+    named = [e.gtid for e in events if isinstance(e, (TransactionCommit, QueryEvent))]
+    assert [e.gtid for e in events if isinstance(e, TransactionBegin)] == named[:-1]
+    by_position = [anonymous_name("binlog.000001", position) for position in positions]
+    if names is Names.POSITIONS:
+        assert named == by_position
+    else:
+        assert named[0] == by_position[0]
+        assert named[1].endswith(":tag_one:1")
+        assert named[2:] == [f"{SOURCE}:{number}" for number in (1, 2, 3)]

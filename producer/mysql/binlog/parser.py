@@ -27,7 +27,7 @@ from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.definition_cache import CachedTable, DefinitionCache
 from tailrace.producer.mysql.binlog.packets import MAX_PACKET, bytes_needed, joined_packets, multi_packet_length
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
-from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
+from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, Names, TransactionParser
 from tailrace.producer.mysql.binlog.transaction_payload import payload_packets
 from tailrace.producer.native import loader
 from tailrace.producer.native.loader import codec
@@ -54,8 +54,8 @@ _MAX_TABLE_IDS: Final = 10_000
 class BinlogParser:
     """Parses the stream of one dump connection. ``file`` and ``pos`` are the position after the last event."""
 
-    def __init__(self, captures: Callable[[TableId], bool], *, verify: bool = True, anonymous: bool = False) -> None:
-        """``verify`` checks the CRC-32 of each event that has one; ``anonymous``: see ``TransactionParser``."""
+    def __init__(self, captures: Callable[[TableId], bool], *, verify: bool = True, names: Names = Names.GTIDS) -> None:
+        """``verify`` checks the CRC-32 of each event that has one; ``names``: of the transactions."""
         self.file = ""
         self.pos = 0
         self._captures = captures
@@ -69,8 +69,8 @@ class BinlogParser:
         self._suspended = False  # the loop must stop for the payload
         self._tables: dict[bytes, CachedTable | None] = {}
         self._definitions = DefinitionCache(captures)
-        self._transactions = TransactionParser(captures, anonymous=anonymous)
-        self._begins = {event_types.GTID, event_types.GTID_TAGGED, *([event_types.ANONYMOUS_GTID] if anonymous else [])}
+        self._transactions = TransactionParser(captures, names=names)
+        self._begins = self._transactions.begins
         self._query: str | None = None
         self._native: PacketParser | None = None
         if loader.is_used():

@@ -18,6 +18,7 @@ from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.packets import dump_from_file, dump_from_gtids
 from tailrace.producer.mysql.binlog.parser import BinlogParser
+from tailrace.producer.mysql.binlog.transaction_parser import Names
 from tailrace.producer.mysql.connection import (
     SourceSettings,
     connect,
@@ -37,8 +38,7 @@ _BATCH: Final = 1 << 20
 class BinlogStream:
     """Follows the binlog of one server from a GTID set on. Not thread-safe, except ``wake``."""
 
-    anonymous = False
-    """Transactions need no GTID."""
+    names = Names.GTIDS
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class BinlogStream:
         self._server_id = server_id
         self._heartbeat_s = heartbeat_s
         self._silence_timeout_s = silence_timeout_s
-        self._parser = BinlogParser(captures, anonymous=self.anonymous)
+        self._parser = BinlogParser(captures, names=self.names)
         self._connection: Any = None
         self._socket: socket.socket | None = None
         self._last_received_at = 0.0
@@ -240,7 +240,7 @@ class BinlogStream:
 class BinlogFileStream(BinlogStream):
     """Follows the binlog of one server from a position on, whose transactions need no GTIDs."""
 
-    anonymous = True
+    names = Names.POSITIONS
 
     def __init__(
         self,

@@ -8,6 +8,8 @@
 
 Without GTIDs, the event in its place has none (ANONYMOUS_GTID), and the transaction is named by the position behind it,
 as ``anonymous_name`` does: that of its BEGIN or its only statement. Such a transaction can be read from its BEGIN on.
+A server that permits both kinds does not read by GTIDs, so where positions are the offset all transactions have such
+names.
 
 The rows of an XA transaction are parsed where they are logged; ``xa_stream.py`` moves them to their XA COMMIT. What
 would lose or invent a change of a captured table becomes an event that says so. Raises BinlogError for transactions
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from tailrace.producer.errors import BinlogError
@@ -53,6 +56,17 @@ _MOST_NAMED: Final = 100
 """Tables of a prepared transaction that its state record names."""
 
 
+class Names(Enum):
+    """How the transactions of a stream are named."""
+
+    GTIDS = auto()
+    """Each must have one."""
+    POSITIONS = auto()
+    """By the position of the BEGIN, also if there is a GTID."""
+    EITHER = auto()
+    """By the GTID, or by the position if there is none."""
+
+
 class EventPosition(NamedTuple):
     """The position of an event, and fields of its header."""
 
@@ -69,9 +83,14 @@ class TransactionParser:
     The compiled extension parses the GTID, BEGIN and XID of usual transactions; it reads and sets what is public here.
     """
 
-    def __init__(self, captures: Callable[[TableId], bool], *, anonymous: bool = False) -> None:
-        """``anonymous``: transactions need no GTID."""
-        self.anonymous = anonymous
+    def __init__(self, captures: Callable[[TableId], bool], *, names: Names = Names.GTIDS) -> None:
+        self.anonymous = names is not Names.GTIDS
+        """Transactions need no GTID."""
+        self.begins = {event_types.GTID, event_types.GTID_TAGGED}
+        """Types of the events that begin a transaction."""
+        if self.anonymous:
+            self.begins.add(event_types.ANONYMOUS_GTID)
+        self._by_position = names is Names.POSITIONS
         self.number = 0
         """Number of rows events in the transaction so far, those of all tables, and of what is counted with them."""
         self.changed: set[CachedTable] = set()
@@ -91,7 +110,7 @@ class TransactionParser:
         self.xid = ""
         """Of the current XA transaction."""
         self.sources: dict[bytes, str] = {}
-        """The text of the UUIDs in GTIDs."""
+        """The text of the UUIDs in GTIDs; the extension declines a GTID whose UUID is not here."""
         self._captures = captures
 
     def gtid(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
@@ -107,13 +126,16 @@ class TransactionParser:
             at += _STAMP_BYTES
             stamp = int.from_bytes(data[at : at + _STAMP_BYTES], "little")
         # The number of ANONYMOUS_GTID is 0.
-        gtid = f"{self._name(server)}:{number}" if number else anonymous_name(position.file, position.end)
-        self._on_gtid(gtid, stamp, position)
+        by_position = self._by_position or not number
+        name = anonymous_name(position.file, position.end) if by_position else f"{self._name(server)}:{number}"
+        self._on_gtid(name, stamp, position)
 
     def tagged_gtid(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
         """Read the body of a GTID event with a tag."""
         server, tag, number, stamp = read_tagged_gtid(data[start:stop])
-        self._on_gtid(f"{self._name(server)}:{tag}:{number}", stamp, position)
+        by_position = self._by_position
+        name = anonymous_name(position.file, position.end) if by_position else f"{self._name(server)}:{tag}:{number}"
+        self._on_gtid(name, stamp, position)
 
     def _name(self, server: bytes) -> str:
         name = self.sources.get(server)

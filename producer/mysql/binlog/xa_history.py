@@ -32,6 +32,7 @@ from tailrace.producer.model.binlog_events import (
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.packets import FIRST_EVENT
 from tailrace.producer.mysql.binlog.stream import BinlogFileStream, BinlogStream
+from tailrace.producer.mysql.binlog.transaction_parser import Names
 from tailrace.producer.mysql.binlog.xa_stream import (
     TransactionNotFoundError,
     TransactionPurgedError,
@@ -70,11 +71,14 @@ class BinlogHistory:
         captures: Callable[[TableId], bool],
         commit_wait_s: float = _COMMIT_WAIT_S,
         max_search_bytes: int = 0,
+        by_position: bool = False,
     ) -> None:
         """``commit_wait_s``: how long a transaction that the binlog has may take to be committed.
 
         ``max_search_bytes``: how much of the binlog ``find`` searches, besides the file in which it begins.
+        ``by_position``: the stream names all transactions by their positions, so ``find`` does too.
         """
+        self._by_position = by_position
         self._settings = settings
         self._max_search_bytes = max_search_bytes
         self._commit_wait_s = commit_wait_s
@@ -139,16 +143,17 @@ class BinlogHistory:
 
     def _end(self, stream: BinlogStream, gtid: str) -> TransactionCommit | None:
         until = time.monotonic() + self._commit_wait_s
+        by_position = stream.names is Names.POSITIONS
         with stream:
             while True:
-                if stream.anonymous and time.monotonic() >= until:
+                if by_position and time.monotonic() >= until:
                     return TransactionCommit("", stream.file, stream.pos, 0)  # the file is another one, and ends here
                 for event in stream.poll(WAIT_S):
                     if isinstance(event, TransactionCommit) or (
                         isinstance(event, QueryEvent) and not event.in_transaction
                     ):
                         found = TransactionCommit(event.gtid, event.file, event.end, event.ts)
-                        return found if event.gtid == gtid or stream.anonymous else None
+                        return found if event.gtid == gtid or by_position else None
 
     def _behind(self, executed: GtidSet, gtid: str) -> BinlogStream:
         start = executed.without(gtid)
@@ -229,8 +234,8 @@ class BinlogHistory:
 
     def _open_file(self, file: str) -> BinlogStream:
         """Return the events of a file from its beginning on, without rows."""
-        start = file, FIRST_EVENT
-        return _SecondFileStream(self._settings, start, server_id=self._server_id, captures=lambda _: False)
+        kind = _SecondFileStream if self._by_position else _SecondMixedStream
+        return kind(self._settings, (file, FIRST_EVENT), server_id=self._server_id, captures=lambda _: False)
 
     def _search(
         self, file: str, ended: PreparedTransactionEnded, opened: dict[str, TransactionPrepared]
@@ -260,3 +265,9 @@ class _Second(BinlogStream):
 
 class _SecondFileStream(_Second, BinlogFileStream):
     """From a position on."""
+
+
+class _SecondMixedStream(_SecondFileStream):
+    """The same, with the GTIDs that there are: they are valid on other servers too, positions are not."""
+
+    names = Names.EITHER
