@@ -21,11 +21,13 @@ from tailrace.producer.model.binlog_events import (
     TransactionBegin,
     TransactionCommit,
     TransactionPrepared,
+    anonymous_name,
 )
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import xa_history
 from tailrace.producer.mysql.binlog.parser import BinlogParser
+from tailrace.producer.mysql.binlog.transaction_parser import Names
 from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
 from tailrace.producer.mysql.binlog.xa_stream import (
     TransactionNotFoundError,
@@ -313,3 +315,36 @@ def test_no_prepare_is_taken_from_behind_a_file_that_cannot_be_read(monkeypatch:
     with pytest.raises(TransactionNotFoundError, match="cannot be read to its end"):
         list(history.find(PreparedTransactionEnded("x", True, "f.000003", 50, 90, 0, 1)))
     assert searched == ["f.000003", "f.000002"]
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_the_end_of_a_transaction_may_take_long_to_arrive(monkeypatch: pytest.MonkeyPatch, grows: bool) -> None:
+    """Only a file that ends at the position of the transaction is another file."""
+    clock = [0.0]
+    name = anonymous_name("f.000001", 4)
+    end = TransactionCommit(name, "f.000001", 9, 1)
+
+    class Slow:
+        names = Names.POSITIONS
+        file, pos = "f.000001", 4
+
+        def __enter__(self) -> Slow:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def poll(self, _timeout_s: float) -> list[TransactionCommit]:
+            clock[0] += 40
+            self.pos += grows
+            return [end] if self.pos == end.end else []
+
+    class History(BinlogHistory):
+        def _from(self, begin: tuple[str, int]) -> Any:  # noqa: ARG002 - there is one
+            return Slow()
+
+    monkeypatch.setattr(xa_history, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    settings: Any = None
+    found = History(settings, server_id=1, captures=lambda _: True).end_of(name)
+
+    assert found == (end if grows else TransactionCommit("", "f.000001", 4, 0))

@@ -142,10 +142,12 @@ class BinlogHistory:
         return self._end(self._behind(executed, gtid), gtid)
 
     def _end(self, stream: BinlogStream, gtid: str) -> TransactionCommit | None:
-        until = time.monotonic() + self._commit_wait_s
+        at, until = (stream.file, stream.pos), time.monotonic() + self._commit_wait_s
         by_position = stream.names is Names.POSITIONS
         with stream:
             while True:
+                if (stream.file, stream.pos) != at:  # a large transaction takes long to be sent
+                    at, until = (stream.file, stream.pos), time.monotonic() + self._commit_wait_s
                 if by_position and time.monotonic() >= until:
                     return TransactionCommit("", stream.file, stream.pos, 0)  # the file is another one, and ends here
                 for event in stream.poll(WAIT_S):
