@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from pymysql.connections import Connection
 
-from tailrace.producer.errors import BinlogError, SourceUnavailableError
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.model.binlog_events import QueryEvent, TransactionBegin, TransactionCommit, begin_of
 from tailrace.producer.mysql import engine_commits
 from tailrace.producer.mysql.gtid import GtidSet
@@ -72,16 +72,3 @@ class FileOffset(MySqlOffset):
                 end=f"{end.file}:{end.pos}",
             )
         return end
-
-
-def requested_pos(offset: MySqlOffset) -> int:
-    """Return the position for a request of the binlog by file and position, which has 32 bits."""
-    if offset.pos >> 32:
-        raise BinlogError(
-            "a binlog file cannot be read from a position above 4 GB on without GTIDs",
-            hint="set gtid_mode=ON and max_binlog_size to at most 1 GB, then take a new snapshot under another "
-            "topic.prefix",
-            file=offset.file,
-            pos=offset.pos,
-        )
-    return offset.pos

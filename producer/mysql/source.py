@@ -22,7 +22,7 @@ from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.catalog_session import MySqlCatalogSession
 from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import SourceSettings
-from tailrace.producer.mysql.file_offset import FileOffset, requested_pos
+from tailrace.producer.mysql.file_offset import FileOffset
 from tailrace.producer.mysql.file_resume import resume_in_file
 from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
@@ -86,8 +86,7 @@ class MySqlSource:
         settings = replace(self._settings, server_uuid=offset.server_uuid)
         stream: BinlogStream
         if isinstance(offset, FileOffset):
-            at = offset.file, requested_pos(offset)
-            stream = BinlogFileStream(settings, at, server_id=self._server_id, captures=captures)
+            stream = BinlogFileStream(settings, (offset.file, offset.pos), server_id=self._server_id, captures=captures)
         else:
             stream = BinlogStream(settings, start=offset.gtids, server_id=self._server_id, captures=captures)
         stream.open()

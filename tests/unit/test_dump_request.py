@@ -10,6 +10,7 @@ import pytest
 from pymysql.connections import Connection
 from pymysqlreplication import BinLogStreamReader
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.mysql.binlog.packets import dump_from_file, dump_from_gtids
 from tailrace.producer.mysql.gtid import GtidSet
 
@@ -70,3 +71,10 @@ def test_tags_are_sent_in_the_form_in_which_the_server_logs_them() -> None:
 def test_a_request_of_a_file_is_that_of_the_library() -> None:
     of_the_library = request_of_the_library(log_file="binlog.000017", log_pos=4, resume_stream=True)
     assert sent_by_the_driver(dump_from_file("binlog.000017", 7001)) == of_the_library
+
+
+def test_a_request_has_32_bits_for_a_position() -> None:
+    _, request = dump_from_file("binlog.000017", 7001, (1 << 32) - 1)
+    assert request.startswith(b"\xff\xff\xff\xff")
+    with pytest.raises(BinlogError, match="above 4 GB"):
+        dump_from_file("binlog.000017", 7001, 1 << 32)

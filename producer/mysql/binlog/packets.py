@@ -13,6 +13,7 @@ from uuid import UUID
 
 from pymysql.constants import COMMAND
 
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.mysql.gtid import GtidSet
 
 EVENT_BODY: Final = 24
@@ -82,5 +83,16 @@ def dump_from_gtids(executed: GtidSet, server_id: int) -> tuple[int, bytes]:
 
 
 def dump_from_file(name: str, server_id: int, pos: int = FIRST_EVENT) -> tuple[int, bytes]:
-    """Return the request of everything from a position in a file on, which has 32 bits in it."""
+    """Return the request of everything from a position in a file on, which has 32 bits in it.
+
+    Raises BinlogError for a position that has more.
+    """
+    if pos >> 32:
+        raise BinlogError(
+            "a binlog file cannot be read from a position above 4 GB on without GTIDs",
+            hint="set gtid_mode=ON and max_binlog_size to at most 1 GB, then take a new snapshot under another "
+            "topic.prefix",
+            file=name,
+            pos=pos,
+        )
     return COMMAND.COM_BINLOG_DUMP, struct.pack("<IHI", pos, 0, server_id) + name.encode()
