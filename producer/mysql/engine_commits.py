@@ -8,7 +8,9 @@ includes transactions that wait for a semi-synchronous replica.
 Not every transaction in the list is in its commit. Each of these shows that it was not, or that it has ended:
 
 - its session is idle: what it has committed is visible, as a statement ends behind its commit;
-- it has changed more rows since;
+- its session has a state that no commit has: one in its commit waits for the handler, a replica or the binlog;
+- it has changed no row, or more rows since;
+- it waits for a lock of InnoDB, which no commit does;
 - it belongs to no session: it is an XA transaction that is prepared, and what commits it is a statement
   (``xa_commits.py``).
 
@@ -16,7 +18,7 @@ InnoDB makes its list when nobody has read it for a tenth of a second. So each q
 text in the list says where the binlog ended before: a list with such a text was made later. Readers take turns, and one
 list serves all whose end of the binlog is before that. To see that a transaction has left takes a further list.
 
-``tests/integration/test_without_gtids.py`` has what this rests on, for each version of the server.
+``tests/integration/test_engine_commits.py`` has what this rests on, for each version of the server.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from tailrace.producer.mysql.connection import binlog_position, query
 from tailrace.schemas.sequence import file_number
 
 _LISTED: Final = (
-    "SELECT /* tailrace at {file}:{pos} {number} */ trx_id, trx_mysql_thread_id, trx_rows_modified, p.COMMAND, "
-    "IF(trx_query LIKE 'SELECT /* tailrace at %', LEFT(trx_query, 300), NULL) "
+    "SELECT /* tailrace at {file}:{pos} {number} */ trx_id, trx_mysql_thread_id, trx_rows_modified, trx_state, "
+    "p.COMMAND, p.STATE, IF(trx_query LIKE 'SELECT /* tailrace at %', LEFT(trx_query, 300), NULL) "
     "FROM information_schema.INNODB_TRX LEFT JOIN information_schema.PROCESSLIST p ON p.ID = trx_mysql_thread_id"
 )
 _MADE_AT: Final = re.compile(r"SELECT /\* tailrace at (\S+):(\d+) \d+ \*/")
@@ -46,6 +48,50 @@ _MOST: Final = 4000
 _PAUSE_S: Final = 0.11
 _TURN: Final = "'tailrace innodb_trx'"
 _IDLE: Final = "Sleep"
+_LOCK_WAIT: Final = "LOCK WAIT"
+NO_COMMIT: Final = frozenset(
+    {
+        # Shown while a thread waits, and no longer. A commit takes its metadata lock before it writes to the binlog.
+        "User sleep",
+        "User lock",
+        "Sending to client",
+        "Waiting for table metadata lock",
+        "Waiting for global read lock",
+        "Waiting for commit lock",
+        # Shown until the next state. A commit begins with "waiting for handler commit"; that of a prepared XA
+        # transaction does not, and is known by its statement.
+        "executing",
+        "Sending data",
+        "updating",
+        "copy to tmp table",
+        "altering table",
+    }
+)
+"""States of a session in the list of processes, of which none is shown in a commit."""
+
+
+class _Row(NamedTuple):
+    """A transaction as InnoDB lists it, with what its session does now."""
+
+    number: str
+    thread: int
+    changed: int
+    state: str
+    command: str | None
+    session_state: str | None
+    text: str | bytes | None
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether the transaction may be in its commit."""
+        return bool(
+            int(self.number) < _FIRST_READ_ONLY
+            and self.thread
+            and self.changed
+            and self.state != _LOCK_WAIT
+            and self.command != _IDLE
+            and self.session_state not in NO_COMMIT
+        )
 
 
 class _Listed(NamedTuple):
@@ -53,8 +99,8 @@ class _Listed(NamedTuple):
 
     made: frozenset[str]
     """The texts of ours in it: no two lists have the same."""
-    in_statements: Mapping[tuple[int, int], int]
-    """The transactions whose sessions are not idle now, by number and thread, with the rows they had changed."""
+    commits: Mapping[tuple[int, int], int]
+    """The transactions that may be in their commit, by number and thread, with the rows they had changed."""
 
 
 def visible_end(session: Connection[Any], timeout_s: float) -> tuple[str, int]:
@@ -66,13 +112,13 @@ def visible_end(session: Connection[Any], timeout_s: float) -> tuple[str, int]:
     file, pos, _ = binlog_position(session)
     end = file_number(file), pos
     listed = _next_list(session, end, None, until)
-    waiting = None if listed is None else dict(listed.in_statements)
+    waiting = None if listed is None else dict(listed.commits)
     while waiting is None or waiting:
         if listed is None or time.monotonic() >= until:
             raise _stuck(waiting, timeout_s)
         listed = _next_list(session, end, listed, until)
         if listed is not None and waiting:
-            waiting = {each: rows for each, rows in waiting.items() if listed.in_statements.get(each) == rows}
+            waiting = {each: rows for each, rows in waiting.items() if listed.commits.get(each) == rows}
     xa_commits.wait_for_commits(session, max(0.0, until - time.monotonic()))
     return file, pos
 
@@ -85,7 +131,7 @@ def _next_list(session: Connection[Any], end: tuple[int, int], last: _Listed | N
     try:
         while True:
             rows = _list(session)
-            made = frozenset(_text(row[4]) for row in rows if row[4])
+            made = frozenset(_text(row.text) for row in rows if row.text)
             if len(rows) < _MOST and any(map(end.__le__, map(_made_at, made))) and (not last or made != last.made):
                 break
             if time.monotonic() >= until:
@@ -93,22 +139,17 @@ def _next_list(session: Connection[Any], end: tuple[int, int], last: _Listed | N
             time.sleep(_PAUSE_S)
     finally:
         query(session, f"SELECT RELEASE_LOCK({_TURN})")
-    in_statements = {
-        (int(transaction), thread): int(changed)
-        for transaction, thread, changed, command, _ in rows
-        if int(transaction) < _FIRST_READ_ONLY and thread and command != _IDLE
-    }
-    return _Listed(made, in_statements)
+    return _Listed(made, {(int(row.number), row.thread): int(row.changed) for row in rows if row.may_commit})
 
 
-def _list(session: Connection[Any]) -> list[tuple[Any, ...]]:
+def _list(session: Connection[Any]) -> list[_Row]:
     """Return InnoDB's list, with the texts that say when it was made."""
     file, pos, _ = binlog_position(session)
     # Without a transaction this session would not be in the list.
     query(session, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     query(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
     try:
-        return query(session, _LISTED.format(file=file, pos=pos, number=time.time_ns()))
+        return list(map(_Row._make, query(session, _LISTED.format(file=file, pos=pos, number=time.time_ns()))))
     finally:
         query(session, "ROLLBACK")
 
@@ -133,8 +174,8 @@ def _stuck(waiting: Mapping[tuple[int, int], int] | None, timeout_s: float) -> S
         )
     return SourceUnavailableError(
         "transactions that may be in the binlog did not become visible on the server",
-        hint="look at these threads in SHOW PROCESSLIST: one statement changes rows for very long, or a "
-        "semi-synchronous replica does not respond",
+        hint="look at these threads in SHOW PROCESSLIST: a semi-synchronous replica does not respond, the disk is "
+        "slow, or a transaction that has changed rows is in a long statement that changes none",
         threads=", ".join(str(thread) for _, thread in sorted(waiting)[:20]),
         waited_s=timeout_s,
     )

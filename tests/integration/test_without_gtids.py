@@ -1,4 +1,4 @@
-"""A server without GTIDs: the offset is file and position, and a snapshot waits for InnoDB's list of transactions."""
+"""A server without GTIDs: the offset is file and position. ``test_engine_commits.py`` has what a snapshot waits for."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
-import pymysql
 import pytest
 
-from tailrace.producer.errors import BinlogError, PrerequisiteError, SourceUnavailableError, TakeoverError
+from tailrace.producer.errors import BinlogError, PrerequisiteError, TakeoverError
 from tailrace.producer.model.binlog_events import Event, RowsEvent, TransactionBegin, TransactionCommit, anonymous_name
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
@@ -29,11 +28,11 @@ from tests.embedded.mysql import MySqlServer
 from tests.support.background_writes import writing
 from tests.support.binlog import account_settings, everything, settings_of
 from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, records_of, verified_rows
-from tests.support.commit_hold import KINDS, HeldServer, prepare_commit
 from tests.support.database import Database
 from tests.support.incremental_checks import verified_incremental
 from tests.support.replication import run
 from tests.support.topics import read_topic
+from tests.support.unseen_commits import SEMI_SYNC, WITHOUT_GTIDS, held, release
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,16 +44,6 @@ VERSION = "8.0.33"
 VERSIONS = ("8.0.15", VERSION)
 CHUNK = 10
 KILLS = 8
-WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-SEMI_SYNC = {
-    "plugin_load_add": "semisync_master.so",
-    "rpl_semi_sync_master_wait_point": "AFTER_SYNC",
-    "rpl_semi_sync_master_wait_for_slave_count": 1,
-    "rpl_semi_sync_master_timeout": 600_000,
-    "rpl_semi_sync_master_wait_no_slave": "ON",
-}
-"""Holds a commit between binlog and engine; the package of the older version lacks the plugin."""
-
 pytestmark = pytest.mark.mysql(*VERSIONS)
 
 
@@ -83,104 +72,6 @@ def events_from(source: MySqlSource, start: Offset, transactions: int) -> list[E
     with closing(source.open_stream(start, everything)) as stream:
         eventually(complete, "the transactions")
     return events
-
-
-def value(server: MySqlServer, row: int = 1) -> int:
-    """Return what a new SELECT sees."""
-    return int(run(server, f"SELECT v FROM d.t WHERE id = {row}")[0][0])
-
-
-def held(server: MySqlServer, commit: Any) -> threading.Thread:
-    """Run a commit that waits for a replica, and return when the binlog has it."""
-    before = run(server, "SHOW MASTER STATUS")
-    run(server, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
-    thread = threading.Thread(target=commit)
-    thread.start()
-    eventually(lambda: run(server, "SHOW MASTER STATUS") != before, "the transaction in the binlog", 60)
-    return thread
-
-
-def release(server: MySqlServer, *threads: threading.Thread) -> None:
-    """Let the commits end."""
-    run(server, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
-    for thread in threads:
-        thread.join(60)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_low_watermark_contains_what_is_visible(server: MySqlServer, kind: str) -> None:
-    """A transaction that the binlog has and no SELECT sees is waited for, whichever way it is committed."""
-    before = value(server)
-    commit = prepare_commit(server, kind, "UPDATE d.t SET v = v + 1 WHERE id = 1", f"{kind}-{before}")
-    with closing(connect(settings_of(server))) as session:
-        barrier = watermark.current_offset(session)
-        thread = held(server, commit)
-        try:
-            end = watermark.current_offset(session)
-            assert barrier.coordinates < end.coordinates
-            assert value(server) == before
-            with pytest.raises(SourceUnavailableError, match=r"did not become visible|does not end"):
-                watermark.take_low(session, barrier, 0)
-        finally:
-            release(server, thread)
-        low = watermark.take_low(session, barrier, 60)
-        assert isinstance(low, FileOffset)
-        assert low.coordinates >= end.coordinates
-    assert value(server) == before + 1
-
-
-def test_open_transactions_do_not_hold_a_snapshot(server: MySqlServer) -> None:
-    """What is idle, or changes more rows, was not in its commit; neither is an XA transaction that is prepared."""
-    idle, busy = server.connect(autocommit=False), server.connect(autocommit=False)
-    idle.cursor().execute("UPDATE d.t SET v = v + 1 WHERE id = 2")
-    numbers = "WITH RECURSIVE c AS (SELECT 1 n UNION ALL SELECT n + 1 FROM c WHERE n < 1000) SELECT n FROM c"
-    run(server, "CREATE TABLE d.n (n INT)", f"INSERT INTO d.n {numbers}", "CREATE TABLE d.many (n INT)")
-    with busy.cursor() as cursor:
-        cursor.execute("SELECT CONNECTION_ID()")
-        [(thread_of_busy,)] = cursor.fetchall()
-    fill = "INSERT INTO d.many SELECT a.n FROM d.n a, d.n b, d.n c"
-
-    def write() -> None:
-        with pytest.raises(pymysql.Error, match=r"interrupted|Lost connection"):
-            busy.cursor().execute(fill)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        writes = f"SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id = {thread_of_busy}"
-        eventually(lambda: run(server, writes)[0][0], "a transaction that writes", 60)
-        with closing(connect(settings_of(server))) as session:
-            watermark.take_low(session, watermark.current_offset(session), 60)
-        assert run(server, writes)[0][0]
-    finally:
-        run(server, f"KILL {thread_of_busy}")
-        thread.join(60)
-        idle.rollback()
-        idle.close()
-
-
-def test_several_readers_do_not_keep_each_other_from_the_list(server: MySqlServer) -> None:
-    """InnoDB makes its list only when nobody has asked for a tenth of a second; here all wait for the same commit."""
-    lows: list[object] = []
-    commit = prepare_commit(server, "plain", "UPDATE d.t SET v = v + 1 WHERE id = 1", "")
-    thread = held(server, commit)
-
-    def read() -> None:
-        with closing(connect(settings_of(server))) as session:
-            lows.append(watermark.take_low(session, watermark.current_offset(session), 60))
-
-    readers = [threading.Thread(target=read) for _ in range(12)]
-    try:
-        for reader in readers:
-            reader.start()
-        listed = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_query LIKE 'SELECT /* tailrace at%'"
-        eventually(lambda: run(server, listed)[0][0], "a list", 60)
-        assert not lows
-    finally:
-        release(server, thread)
-    for reader in readers:
-        reader.join(70)
-    assert len(lows) == 12
 
 
 def test_the_position_resumes_on_its_server_only(server: MySqlServer) -> None:
@@ -366,32 +257,12 @@ def _has_read(capture: CaptureThread, file: str, pos: int) -> bool:
 
 
 def _lists(server: MySqlServer) -> bool:
-    """Whether a session has a transaction of its own just to be in the list."""
-    [(count,)] = run(server, "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_query LIKE '%tailrace at%'")
-    return bool(count)
+    """Whether a session reads InnoDB's list; to read it here would keep InnoDB from renewing it."""
+    return bool(run(server, "SELECT IS_USED_LOCK('tailrace innodb_trx') IS NOT NULL")[0][0])
 
 
 def _snapshot_done(capture: CaptureThread) -> bool:
     return all(table["mode"] == "streaming" for table in capture.status.snapshot()["tables"].values())
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["other session", "one phase"])
-def test_the_older_server_holds_xa_commits_too(kind: str) -> None:
-    """8.0.15 gives no semi-synchronous plugin: a commit is held where its GTID would be executed."""
-    with HeldServer(version=VERSIONS[0], settings=WITHOUT_GTIDS) as server:
-        run(
-            server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v INT)", "INSERT INTO d.t VALUES (1, 0)"
-        )
-        commit = prepare_commit(server, kind, "UPDATE d.t SET v = v + 1", kind)
-        with closing(connect(settings_of(server))) as session:
-            barrier = watermark.current_offset(session)
-            with server.committing(commit):
-                assert value(server) == 0
-                with pytest.raises(SourceUnavailableError, match=r"did not become visible|does not end"):
-                    watermark.take_low(session, barrier, 0)
-            watermark.take_low(session, barrier, 60)
-        assert value(server) == 1
 
 
 @pytest.mark.kafka
