@@ -16,24 +16,29 @@ Not every transaction in the list is in its commit. Each of these shows that it 
 
 InnoDB makes its list when nobody has read it for a tenth of a second. So each query has a transaction of its own, whose
 text in the list says where the binlog ended before: a list with such a text was made later. Readers take turns, and one
-list serves all whose end of the binlog is before that. To see that a transaction has left takes a further list.
+list serves all whose end of the binlog is before that. To see that a transaction has left takes a further list. A
+reader that is stopped, or lost with its host, may keep its turn for hours: the others go on without it, but less often.
 
 ``tests/integration/test_engine_commits.py`` has what this rests on, for each version of the server.
 """
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+import structlog
 from pymysql.connections import Connection
 
 from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.mysql import xa_commits
 from tailrace.producer.mysql.connection import binlog_position, query
 from tailrace.schemas.sequence import file_number
+
+log = structlog.get_logger(__name__)
 
 _LISTED: Final = (
     "SELECT /* tailrace at {file}:{pos} {number} */ trx_id, trx_mysql_thread_id, trx_rows_modified, trx_state, "
@@ -47,6 +52,9 @@ _MOST: Final = 4000
 """Transactions in a list that is surely whole: InnoDB cuts it off at 16 MB."""
 _PAUSE_S: Final = 0.11
 _TURN: Final = "'tailrace innodb_trx'"
+_LOST_S: Final = 5
+"""A session that has kept the turn for so long may be gone."""
+_PAUSES_WITHOUT_TURN_S: Final = 0.5, 1.5
 _IDLE: Final = "Sleep"
 _LOCK_WAIT: Final = "LOCK WAIT"
 NO_COMMIT: Final = frozenset(
@@ -101,6 +109,7 @@ class _Listed(NamedTuple):
     """The texts of ours in it: no two lists have the same."""
     commits: Mapping[tuple[int, int], int]
     """The transactions that may be in their commit, by number and thread, with the rows they had changed."""
+    in_turn: bool
 
 
 def visible_end(session: Connection[Any], timeout_s: float) -> tuple[str, int]:
@@ -125,9 +134,7 @@ def visible_end(session: Connection[Any], timeout_s: float) -> tuple[str, int]:
 
 def _next_list(session: Connection[Any], end: tuple[int, int], last: _Listed | None, until: float) -> _Listed | None:
     """Return a list that is not ``last`` and was made when the binlog had reached ``end``; None: not in time."""
-    patience = max(1, round(until - time.monotonic()))
-    if query(session, f"SELECT GET_LOCK({_TURN}, {patience})")[0][0] != 1:
-        return None
+    in_turn = (last is None or last.in_turn) and _wait_for_turn(session, until)
     try:
         while True:
             rows = _list(session)
@@ -136,10 +143,32 @@ def _next_list(session: Connection[Any], end: tuple[int, int], last: _Listed | N
                 break
             if time.monotonic() >= until:
                 return None
-            time.sleep(_PAUSE_S)
+            # Several that go on without the turn must leave gaps in which InnoDB renews its list.
+            time.sleep(_PAUSE_S if in_turn else random.uniform(*_PAUSES_WITHOUT_TURN_S))
     finally:
-        query(session, f"SELECT RELEASE_LOCK({_TURN})")
-    return _Listed(made, {(int(row.number), row.thread): int(row.changed) for row in rows if row.may_commit})
+        if in_turn:
+            query(session, f"SELECT RELEASE_LOCK({_TURN})")
+    commits = {(int(row.number), row.thread): int(row.changed) for row in rows if row.may_commit}
+    return _Listed(made, commits, in_turn)
+
+
+def _wait_for_turn(session: Connection[Any], until: float) -> bool:
+    """Wait for the turn; return False if one session has kept it for long, or at ``until``."""
+    while True:
+        holder = query(session, f"SELECT IS_USED_LOCK({_TURN})")[0][0]
+        # Not in smaller parts: the server keeps the order of those that wait.
+        wait_s = min(_LOST_S, max(1, round(until - time.monotonic())))
+        if query(session, f"SELECT GET_LOCK({_TURN}, {wait_s})")[0][0] == 1:
+            return True
+        if wait_s == _LOST_S and holder and query(session, f"SELECT IS_USED_LOCK({_TURN})")[0][0] == holder:
+            log.warning(
+                "a session keeps the turn to read InnoDB's list, so the list is read without it: KILL the session if "
+                "its producer is gone",
+                thread=holder,
+            )
+            return False
+        if time.monotonic() >= until:
+            return False
 
 
 def _list(session: Connection[Any]) -> list[_Row]:

@@ -280,6 +280,14 @@ def test_several_readers_do_not_keep_each_other_from_the_list(server: MySqlServe
     assert len(lows) == 12
 
 
+def test_a_reader_that_is_lost_does_not_hold_the_others(server: MySqlServer) -> None:
+    """The server keeps the lock of a process that is stopped, or whose host is gone."""
+    with closing(server.connect()) as lost, closing(connect(settings_of(server))) as session:
+        lost.cursor().execute("SELECT GET_LOCK('tailrace innodb_trx', 0)")
+        watermark.take_low(session, watermark.current_offset(session), 30)
+        assert run(server, LISTS)[0][0], "the turn of another session was released"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["other session", "one phase"])
 def test_the_older_server_holds_xa_commits_too(kind: str) -> None:
