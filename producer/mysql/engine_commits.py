@@ -142,6 +142,8 @@ def _next_list(session: Connection[Any], end: tuple[int, int], last: _Listed | N
             if len(rows) < _MOST and any(map(end.__le__, map(_made_at, made))) and (not last or made != last.made):
                 break
             if time.monotonic() >= until:
+                if len(rows) >= _MOST:
+                    raise _too_long(len(rows))
                 return None
             # Several that go on without the turn must leave gaps in which InnoDB renews its list.
             time.sleep(_PAUSE_S if in_turn else random.uniform(*_PAUSES_WITHOUT_TURN_S))
@@ -192,14 +194,21 @@ def _made_at(text: str) -> tuple[int, int]:
     return (file_number(mark[1]), int(mark[2])) if mark else (0, 0)
 
 
+def _too_long(transactions: int) -> SourceUnavailableError:
+    return SourceUnavailableError(
+        "the server has more open transactions than InnoDB surely lists",
+        hint="let connection pools end their transactions, idle ones count too; or set gtid_mode=ON",
+        transactions=transactions,
+        most=_MOST - 1,
+    )
+
+
 def _stuck(waiting: Mapping[tuple[int, int], int] | None, timeout_s: float) -> SourceUnavailableError:
     if waiting is None:
         return SourceUnavailableError(
-            "the list of InnoDB's transactions cannot be read in time: other sessions read it all the time, or it is "
-            "too long",
+            "the list of InnoDB's transactions cannot be read in time: other sessions read it all the time",
             hint="let nothing else query information_schema.INNODB_TRX more often than once a second",
             waited_s=timeout_s,
-            most=_MOST,
         )
     return SourceUnavailableError(
         "transactions that may be in the binlog did not become visible on the server",

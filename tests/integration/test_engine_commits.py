@@ -280,6 +280,16 @@ def test_several_readers_do_not_keep_each_other_from_the_list(server: MySqlServe
     assert len(lows) == 12
 
 
+def test_a_list_that_may_be_cut_off_is_not_used(server: MySqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """InnoDB lists no more than fit into its memory for that, and does not say so."""
+    monkeypatch.setattr(engine_commits, "_MOST", 1)
+    with (
+        closing(connect(settings_of(server))) as session,
+        pytest.raises(SourceUnavailableError, match="more open transactions than InnoDB surely lists"),
+    ):
+        watermark.take_low(session, watermark.current_offset(session), 1)
+
+
 def test_a_reader_that_is_lost_does_not_hold_the_others(server: MySqlServer) -> None:
     """The server keeps the lock of a process that is stopped, or whose host is gone."""
     with closing(server.connect()) as lost, closing(connect(settings_of(server))) as session:
