@@ -26,7 +26,7 @@ from tailrace.producer.mysql.file_offset import FileOffset
 from tailrace.producer.mysql.file_resume import resume_in_file
 from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
-from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
+from tailrace.producer.mysql.snapshot_session import VISIBLE_S, MySqlSnapshotSession
 from tailrace.producer.mysql.watermark import current_offset, named_offset
 from tailrace.schemas.watermark import read_position
 
@@ -142,10 +142,13 @@ class MySqlSource:
 
         Not at its end: transactions that are in the binlog but not executed yet are still to be read, and until they
         are, no split may count as passed. The first events of the stream set the actual coordinates.
-        Without GTIDs, return the end: what precedes it is waited for before each split is read.
+        Without GTIDs, return the end: what precedes it is waited for before each split is read, and here, since the
+        tables are listed next and one whose CREATE precedes the end must be among them.
         """
         with closing(self.connect()) as session:
             end = current_offset(session, epoch=epoch)
+            if isinstance(end, FileOffset):
+                end.wait_until_executed(session, VISIBLE_S)
         log.info("the stream starts at the end of the binlog", **_facts(end))
         return end if isinstance(end, FileOffset) else end._replace(pos=resume.FILE_START)
 

@@ -13,9 +13,12 @@ import pytest
 from pymysql.connections import Connection
 
 from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import engine_commits, watermark
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.file_offset import FileOffset
+from tailrace.producer.mysql.source import MySqlSource
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import settings_of
 from tests.support.capture import CaptureThread, eventually, properties
@@ -229,6 +232,24 @@ def test_statements_on_the_older_server() -> None:
         prepare_tables(older)
         check_busy(older)
         check_commits(older)
+
+
+def test_the_start_waits_for_a_table_that_is_created(server: MySqlServer) -> None:
+    """Its CREATE precedes the start of the stream, so it must be in the list of tables that follows."""
+    source = MySqlSource(settings_of(server), server_id=4711)
+    created = TableId("d", "created")
+    starts: list[Offset] = []
+    commit = held(server, lambda: run(server, "CREATE TABLE d.created (id INT PRIMARY KEY)"))
+    start = threading.Thread(target=lambda: starts.append(source.start_offset()))
+    try:
+        start.start()
+        eventually(lambda: starts or run(server, LISTS)[0][0], "the wait", 60)
+        assert not starts
+    finally:
+        release(server, commit)
+        start.join(70)
+    assert starts
+    assert created in source.list_tables(lambda table: table == created)
 
 
 def test_open_transactions_do_not_hold_a_snapshot(server: MySqlServer) -> None:
