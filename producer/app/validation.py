@@ -10,7 +10,7 @@ import structlog
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import PrerequisiteError, TableAccessError
-from tailrace.producer.model.protocols import Offset, SnapshotSession, Source
+from tailrace.producer.model.protocols import SnapshotSession, Source
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
@@ -34,6 +34,8 @@ class TableValidation(NamedTuple):
     """The problems that concern one table alone."""
     unreadable: Mapping[TableId, TableAccessError]
     """Tables that the account may not read."""
+    stand_ins: Sequence[TableId]
+    """Tables whose keys the binlog lacks, and ``tables`` do not remember."""
 
 
 def check_source(
@@ -49,8 +51,13 @@ def check_source(
     except PrerequisiteError as error:
         found = validate_tables(config, tables, captured, session.describe_all)
         raise PrerequisiteError([*error.problems, *found.problems]) from None
-    offset = session.current_offset()
-    validation = validate_tables(config, tables, captured, session.describe_all, source_offset=offset)
+    validation = validate_tables(config, tables, captured, session.describe_all)
+    # The offset is read before the keys that it belongs to, and it may take a wait: most captures need neither.
+    if validation.stand_ins:
+        offset = session.current_offset()
+        for _, described in session.describe_all(validation.stand_ins):
+            if not isinstance(described, SchemaError):
+                tables.remember_stand_in_key(described, offset)
     return validation._replace(notes=[*notes, *validation.notes])
 
 
@@ -59,13 +66,8 @@ def validate_tables(
     tables: CapturedTables,
     captured: Sequence[TableId],
     read: DescribeAll,
-    *,
-    source_offset: Offset | None = None,
 ) -> TableValidation:
-    """Validate every captured table; ``read`` reads the catalog. A table that was dropped meanwhile is left out.
-
-    ``source_offset`` is what the source has executed; with it ``tables`` remember the keys that the binlog lacks.
-    """
+    """Validate every captured table; ``read`` reads the catalog. A table that was dropped meanwhile is left out."""
     rules, keys = ColumnTransforms(config.filters), config.filters.message_keys
     problems = list(TopicOwners(config).own_all(sorted(captured)).values())
     faults: defaultdict[TableId, list[str]] = defaultdict(list)
@@ -73,6 +75,7 @@ def validate_tables(
     every: list[tuple[TableId, Column]] = []
     present: list[TableId] = []
     unreadable: dict[TableId, TableAccessError] = {}
+    stand_ins: list[TableId] = []
     for table, found in read(captured):
         present.append(table)
         try:
@@ -83,8 +86,8 @@ def validate_tables(
                 every += [(table, column) for column in columns]
             faults[table] += keys.problems(table, [column.name for column in columns])
             key = tables.key_of(found)
-            if source_offset is not None:
-                tables.remember_stand_in_key(found, source_offset)
+            if tables.lacks_stand_in_key(found):
+                stand_ins.append(table)
         except SchemaError as error:
             faults[table].append(f"{error.message}; {error.hint}")
             if isinstance(error, TableAccessError):
@@ -103,7 +106,7 @@ def validate_tables(
     notes += [f"no captured column matches {setting}" for setting in unmatched]
     problems += [fault for table in captured for fault in faults[table]]
     faulty = {table: found for table, found in faults.items() if found}
-    return TableValidation(present, problems, notes, faulty, unreadable)
+    return TableValidation(present, problems, notes, faulty, unreadable, stand_ins)
 
 
 def faults_of_new_tables(

@@ -167,10 +167,14 @@ class CapturedTables:
         """Return whether a version has a primary key or a unique index, as far as it is known."""
         return bool(version.primary_key or self.keys.unique_key(version.id, version.columns))
 
+    def lacks_stand_in_key(self, found: CatalogTable) -> bool:
+        """Return whether the binlog does not tell the key of a table, and it is not remembered."""
+        return self.stand_in_key(found) is not None and not self.keys.knows_unique_key(found.table.id)
+
     def remember_stand_in_key(self, found: CatalogTable, at: Offset) -> None:
         """Keep the unique index of a table for its first change: a later catalog may have another one."""
         unique = self.stand_in_key(found)
-        if unique is not None and not self.keys.knows_unique_key(found.table.id):
+        if unique is not None and self.lacks_stand_in_key(found):
             self.keys.set_unique_key(found.table.id, unique, CatalogRead(at, written=True))
 
     def refresh_stand_in_keys(
