@@ -232,7 +232,7 @@ def _read_format(data: bytes, start: int, stop: int) -> event_types.FileFormat:
                 event=event_type,
             )
     return event_types.FileFormat(
-        4 if data[stop - 5] == 1 else 0, year_has_sign=False, server_version=event_types.version_number(version)
+        4 if data[stop - 5] == 1 else 0, year_has_sign=True, server_version=event_types.version_number(version)
     )
 
 

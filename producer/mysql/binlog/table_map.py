@@ -45,7 +45,8 @@ def read_id(body: bytes) -> TableId:
 def read_table_map(body: bytes, *, year_has_sign: bool) -> TableVersion:
     """Return the table version that a TABLE_MAP body (without table id and checksum) describes.
 
-    ``year_has_sign``: the server is of 8.0.21 or newer, where the signs of numbers have a bit for YEAR columns too.
+    ``year_has_sign``: the server is MariaDB, or of 8.0.21 or newer, where the signs of numbers have a bit for YEAR
+    columns too.
     Raises SchemaError where the server sent no FULL metadata, or a column has a form that cannot be read.
     """
     table = read_id(body)
