@@ -134,6 +134,8 @@ _SEQUENCE: Final = (
 class LoggedDefinitions(DefinitionCache):
     """The definitions of one parser, without sequences; an error for tables that the binlog does not tell rightly."""
 
+    _shape_has_charset = True
+
     def __init__(self, captures: Callable[[TableId], bool], tables: LoggedTables) -> None:
         super().__init__(captures)
         self._tables = tables

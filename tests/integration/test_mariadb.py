@@ -73,7 +73,8 @@ def test_rows_changes_and_a_restart(
 ) -> None:
     """Several splits, two domains, XA transactions of which one is committed after a restart, compressed events."""
     maria.execute(
-        "CREATE TABLE t (id INT PRIMARY KEY, y YEAR, v VARCHAR(600), j JSON, b BINARY(16), n INT DEFAULT -1)"
+        "CREATE TABLE t (id INT PRIMARY KEY, y YEAR, p POINT, v VARCHAR(600), j JSON, b BINARY(16), "
+        "n INT DEFAULT -1, l VARCHAR(9) CHARACTER SET latin1 DEFAULT 'é')"
     )
     maria.execute("CREATE SEQUENCE s")
     maria.executemany("INSERT INTO t (id, v, j) VALUES (%s, %s, '[1]')", [(n, f"v{n}") for n in range(1, 181)])
@@ -112,7 +113,7 @@ def test_rows_changes_and_a_restart(
     _require_equal(kafka_broker, prefix, maria, "t")
     _require_equal(kafka_broker, prefix, maria, "r")
     records = [r.json for r in records_of(kafka_broker.bootstrap, prefix, maria.name, "t") if r.value]
-    assert {r["after"]["n"] for r in records if r["after"]} == {-1}
+    assert {(r["after"]["n"], r["after"]["l"]) for r in records if r["after"]} == {(-1, "é")}
     source = records[-1]["source"]
     assert source["connector"] == "mariadb"
     assert source["gtid"].startswith("0-1-")

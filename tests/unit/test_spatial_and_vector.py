@@ -154,6 +154,19 @@ def test_the_log_describes_a_vector_and_tells_points_from_shapes() -> None:
     )
 
 
+@pytest.mark.parametrize("charsets", [b"\3\3\x3f\x2d\x08", b"\2\5\x2d\0\x3f\2\x08"])
+def test_the_log_of_mariadb_gives_shapes_a_character_set(charsets: bytes) -> None:
+    """A shape has a place among them, whether all are listed or the exceptions of a default."""
+    options = b"\1\1\0" + charsets + b"\7\1\1" + names_option("id", "p", "t", "l")
+    metadata = b"\4" + struct.pack("<HH", 40, 9)
+    body = table_map_body("shop", "orders", (b"\3\xff\x0f\x0f", metadata, b"\x0e", options))
+
+    found = read_table_map(body, year_has_sign=True, shape_has_charset=True)
+
+    assert [column.charset for column in found.columns[2:]] == ["utf8mb4", "latin1"]
+    assert [column.data_type for column in found.columns[1:]] == ["point", "varchar", "varchar"]
+
+
 def test_a_vector_goes_through_the_log() -> None:
     """TABLE_MAP, row image and codec together."""
     image = b"\0" + struct.pack("<iI", 5, len(VECTOR_BYTES)) + VECTOR_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import TableVersion
@@ -81,6 +81,8 @@ _MAX_DEFINITIONS: Final = 20_000
 class DefinitionCache:
     """The definitions that one parser has read; None for tables that are not captured."""
 
+    _shape_has_charset: ClassVar[bool] = False
+
     def __init__(self, captures: Callable[[TableId], bool]) -> None:
         self._captures = captures
         self._year_has_sign = False
@@ -113,6 +115,8 @@ class DefinitionCache:
         if not self._captures(table):
             return None
         try:
-            return CachedTable(read_table_map(body, year_has_sign=self._year_has_sign))
+            return CachedTable(
+                read_table_map(body, year_has_sign=self._year_has_sign, shape_has_charset=self._shape_has_charset)
+            )
         except SchemaError as error:
             return CachedTable(TableVersion(table, (), (), b""), error)

@@ -42,23 +42,23 @@ def read_id(body: bytes) -> TableId:
     return TableId(body[3:at].decode(), body[at + 2 : at + 2 + body[at + 1]].decode())
 
 
-def read_table_map(body: bytes, *, year_has_sign: bool) -> TableVersion:
+def read_table_map(body: bytes, *, year_has_sign: bool, shape_has_charset: bool = False) -> TableVersion:
     """Return the table version that a TABLE_MAP body (without table id and checksum) describes.
 
     ``year_has_sign``: the server is MariaDB, or of 8.0.21 or newer, where the signs of numbers have a bit for YEAR
-    columns too.
+    columns too. ``shape_has_charset``: the server is MariaDB, where the character sets are also those of geometries.
     Raises SchemaError where the server sent no FULL metadata, or a column has a form that cannot be read.
     """
     table = read_id(body)
     try:
-        return _read(table, body, year_has_sign=year_has_sign)
+        return _read(table, body, year_has_sign=year_has_sign, shape_has_charset=shape_has_charset)
     except (LookupError, StopIteration, ValueError, struct.error) as error:
         raise BinlogError(
             f"the log's description of {table} cannot be read", cause=str(error), body=body.hex()
         ) from error
 
 
-def _read(table: TableId, body: bytes, *, year_has_sign: bool) -> TableVersion:
+def _read(table: TableId, body: bytes, *, year_has_sign: bool, shape_has_charset: bool) -> TableVersion:
     at = 3 + body[2]
     at += body[at + 1] + 3
     count, at = packed(body, at)
@@ -102,6 +102,8 @@ def _read(table: TableId, body: bytes, *, year_has_sign: bool) -> TableVersion:
             next(character, None)
         elif binlog_type.option is BinlogOption.SHAPE:
             column = column._replace(shape=next(shapes))
+            if shape_has_charset:
+                next(character, None)
         columns.append(binlog_family(column).from_binlog(column))
     fingerprint = hashlib.blake2b(body, digest_size=16, person=b"year" if year_has_sign else b"").digest()
     return TableVersion(table, tuple(columns), tuple(names[index] for index in _key(options)), fingerprint)
