@@ -8,7 +8,7 @@ from typing import Final
 
 from tailrace.producer.mariadb import catalog
 from tailrace.producer.mysql import prerequisites
-from tailrace.producer.mysql.connection import account
+from tailrace.producer.mysql.connection import account, query
 from tailrace.producer.mysql.prerequisites import Check, CheckedSource, Checks, if_granted
 from tailrace.producer.mysql.xa_commits import sees_commits
 
@@ -60,10 +60,21 @@ def account_may_read_positions(source: CheckedSource) -> Iterator[str]:
 
 
 def replica_logs_applied_changes(source: CheckedSource) -> Iterator[str]:
-    """By default the binlog of a replica lacks the changes of its source."""
+    """By default the binlog of a replica lacks the changes of its source.
+
+    Without a grant to ask whether the server is a replica, what it has ever applied counts.
+    """
     if source.settings.get("log_slave_updates", "ON") == "ON":
         return
-    if if_granted(source.session, "SHOW ALL SLAVES STATUS", "SHOW ALL REPLICAS STATUS"):
+    replicas = if_granted(source.session, "SHOW ALL SLAVES STATUS", "SHOW ALL REPLICAS STATUS")
+    if replicas is None and query(source.session, "SELECT @@global.gtid_slave_pos")[0][0]:
+        name = account(source.session)
+        yield (
+            "log_slave_updates is OFF, and the server is or was a replica: changes that it applies are not in its "
+            f"binlog; start the server with log_slave_updates=ON, or GRANT SLAVE MONITOR ON *.* TO {name}, if it is "
+            "none any more"
+        )
+    if replicas:
         yield (
             "log_slave_updates is OFF on a replica: the changes it applies are not in its binlog; "
             "start the server with log_slave_updates=ON"
