@@ -1,36 +1,32 @@
 """The offset of a MariaDB source, and the watermarks of a split.
 
 The server has no function that waits for a GTID in its own binlog, and moves ``gtid_binlog_pos`` before the engine
-commits. But it says up to where in the binlog all is committed: ``Binlog_snapshot_position``, read in the order of the
-commits. So LW is ``gtid_binlog_pos``, once the server has committed up to the end that the binlog had behind it. HW is
+commits. So LW is ``gtid_binlog_pos``, once InnoDB's list shows that all of it is visible (``engine_commits.py``). HW is
 file and position, read after the SELECT.
 
-XA COMMIT is the exception: its rows may become visible after that position has passed it (seen on 11.8.9, also within
-``START TRANSACTION WITH CONSISTENT SNAPSHOT``), so the XA commits that run are waited for.
+``Binlog_snapshot_position`` would not do: it says up to where all is committed, but not behind a new binlog file. The
+server sets it to the start of that file while transactions in the former one still wait for their commit, then to the
+end of such a transaction in the former file, and to the end of the event that says that the former file is done with.
 ``tests/integration/test_mariadb.py`` has what this rests on.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from pymysql.connections import Connection
 
-from tailrace.producer.errors import BinlogError, SourceUnavailableError
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.mariadb.gtid import GtidPosition
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql import connection as database
-from tailrace.producer.mysql import xa_commits
+from tailrace.producer.mysql import engine_commits
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.mysql.watermark import require_same_server
 from tailrace.runtime.errors import ConfigError
-from tailrace.schemas.sequence import file_number
 from tailrace.schemas.watermark import MariaDbPosition, read_position
-
-_PAUSE_S: Final = 0.005
 
 
 class MariaDbOffset(MySqlOffset):
@@ -39,17 +35,16 @@ class MariaDbOffset(MySqlOffset):
     __slots__ = ()
 
     def wait_until_executed(self, session: Connection[Any], timeout_s: float) -> None:
-        """Wait until a SELECT sees all that is in the binlog before here. Raises SourceUnavailableError on timeout."""
-        wait_until_committed(session, self, timeout_s)
+        """Wait until all that the binlog has is visible: this offset was read from it."""
+        visible_end(session, timeout_s)
 
     def visible(self, session: Connection[Any], timeout_s: float) -> Self:
-        """Return the GTID position of now at these coordinates, once all of it is visible.
+        """Return the GTID position of now at these coordinates, once all of it is visible."""
+        return self.with_gtids_of(visible_end(session, timeout_s))
 
-        This offset was read from the binlog, so it is not behind the end that is waited for.
-        """
-        end = current_offset(session)
+    def with_gtids_of(self, end: MariaDbOffset) -> Self:
+        """Return the GTID position of an end of the binlog at these coordinates, which are not behind it."""
         require_same_server(self.server_uuid, end.server_uuid)
-        wait_until_committed(session, end, timeout_s)
         return self._replace(gtids=end.gtids)
 
     @property
@@ -82,10 +77,24 @@ def server_identity(session: Connection[Any]) -> str:
 
 
 def current_offset(session: Connection[Any], *, epoch: int = 1) -> MariaDbOffset:
-    """Return the end of the binlog, and a GTID position that is not behind it."""
+    """Return the end of the binlog, and a GTID position that is not behind it.
+
+    The server moves the GTID position while it writes a transaction, and gives the end when that is written.
+    """
     gtids = str(query(session, "SELECT @@global.gtid_binlog_pos")[0][0] or "")
     file, pos, _ = database.binlog_position(session)
     return MariaDbOffset(epoch, file, pos, GtidPosition.parse(gtids), server_identity(session))
+
+
+def visible_end(session: Connection[Any], timeout_s: float, last: MariaDbOffset | None = None) -> MariaDbOffset:
+    """Return the end of the binlog, once all before it is visible: at once if it is still ``last``, which was.
+
+    Raises SourceUnavailableError after ``timeout_s``.
+    """
+    end = current_offset(session)
+    if end != last:
+        engine_commits.visible_end(session, timeout_s)
+    return end
 
 
 def first_gtids(session: Connection[Any]) -> GtidPosition:
@@ -96,32 +105,6 @@ def first_gtids(session: Connection[Any]) -> GtidPosition:
     if not lists:
         raise BinlogError("a binlog file of the source does not begin with a GTID list", file=oldest)
     return GtidPosition.parse(lists[0])
-
-
-def wait_until_committed(session: Connection[Any], until: MariaDbOffset, timeout_s: float) -> None:
-    """Wait until a SELECT sees all that is in the binlog before a position.
-
-    Raises SourceUnavailableError after ``timeout_s``.
-    """
-    deadline = time.monotonic() + timeout_s
-    while (committed := _committed(session)) < until.coordinates:
-        if time.monotonic() >= deadline:
-            raise SourceUnavailableError(
-                "transactions in the binlog did not become visible on the server",
-                hint="look at SHOW PROCESSLIST: a semi-synchronous replica may not respond",
-                waited_s=timeout_s,
-                until=f"{until.file}:{until.pos}",
-                committed=f"{committed[0]}:{committed[1]}",
-            )
-        time.sleep(_PAUSE_S)
-    xa_commits.wait_or_refuse(session, max(0.0, deadline - time.monotonic()))
-
-
-def _committed(session: Connection[Any]) -> tuple[int, int]:
-    """Return number of the binlog file, and position, before which everything but XA commits is committed."""
-    rows = query(session, "SHOW STATUS WHERE Variable_name IN ('Binlog_snapshot_file', 'Binlog_snapshot_position')")
-    found = {str(name).lower(): value for name, value in rows}
-    return file_number(str(found["binlog_snapshot_file"])), int(found["binlog_snapshot_position"])
 
 
 def named_offset(session: Connection[Any], text: str) -> MariaDbOffset:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tailrace.producer.mariadb import catalog
+from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import prerequisites
 from tailrace.producer.mysql.connection import account, query
 from tailrace.producer.mysql.prerequisites import Check, CheckedSource, Checks, if_granted
@@ -88,14 +89,31 @@ def tables_have_no_history(source: CheckedSource) -> Iterator[str]:
         yield f"{error.message}; {error.hint}"
 
 
-def xa_commits_are_seen(source: CheckedSource) -> Iterator[str]:
-    """A snapshot waits for XA commits, whose rows become visible after the position of the server has passed them."""
+def commits_are_seen(source: CheckedSource) -> Iterator[str]:
+    """What a SELECT sees is told by InnoDB's list of transactions, which does not have those of other engines."""
     if not sees_commits(source.session):
         name = account(source.session)
-        yield (
-            f"the account {name} lacks PROCESS, which MariaDB needs to show when the rows of XA transactions become "
-            f"visible: no snapshot is taken once such transactions are used; GRANT PROCESS ON *.* TO {name}"
-        )
+        yield f"the account {name} lacks PROCESS, which shows what a snapshot waits for; GRANT PROCESS ON *.* TO {name}"
+    if not query(source.session, f"SELECT 1 FROM ({_OTHER_ENGINES}) e LIMIT 1"):
+        return
+    captured = set(source.tables)
+    for database, table, engine in query(source.session, _OF_OTHER_ENGINES):
+        if TableId(database, table) in captured:
+            yield (
+                f"table {database}.{table} has the transactional engine {engine}: when its commits become visible is "
+                f"not known; exclude it with table.exclude.list, or ALTER TABLE {TableId(database, table).quoted} "
+                "ENGINE=InnoDB"
+            )
+
+
+_OTHER_ENGINES: Final = (
+    "SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS = 'YES' AND SUPPORT IN ('YES', 'DEFAULT') "
+    # SEQUENCE has no stored rows.
+    "AND ENGINE NOT IN ('InnoDB', 'SEQUENCE')"
+)
+_OF_OTHER_ENGINES: Final = (
+    f"SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE ENGINE IN ({_OTHER_ENGINES})"
+)
 
 
 def binlog_is_durable(source: CheckedSource) -> Iterator[str]:
@@ -115,6 +133,7 @@ REQUIRED: Final[tuple[Check, ...]] = (
     binlog_has_complete_rows,
     server_id_is_unique,
     account_may_read_positions,
+    commits_are_seen,
     prerequisites.zone_is_utc,
     replica_logs_applied_changes,
     prerequisites.binlog_has_the_databases,
@@ -123,6 +142,5 @@ REQUIRED: Final[tuple[Check, ...]] = (
 ADVISED: Final[tuple[Check, ...]] = (
     prerequisites.cascades_are_not_logged,
     binlog_is_durable,
-    xa_commits_are_seen,
 )
 MARIADB: Final = Checks((*prerequisites.SETTINGS, "binlog_alter_two_phase", "wsrep_on"), REQUIRED, ADVISED)

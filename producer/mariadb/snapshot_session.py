@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pymysql.connections import Connection
 
 from tailrace.producer.mariadb import catalog
-from tailrace.producer.mariadb.offset import MariaDbOffset, current_offset, mariadb_offset, take_high
+from tailrace.producer.mariadb.offset import MariaDbOffset, mariadb_offset, take_high, visible_end
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import CatalogTable, TableId
 from tailrace.producer.mysql.snapshot_session import VISIBLE_S, MySqlSnapshotSession
@@ -14,6 +17,11 @@ from tailrace.runtime.errors import SchemaError
 
 class MariaDbSnapshotSession(MySqlSnapshotSession):
     """Plans and reads splits over one connection."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        super().__init__(connection)
+        self._visible: MariaDbOffset | None = None
+        """The last end of the binlog that was waited for: a server that nobody writes to is not asked again."""
 
     def describe(self, table: TableId) -> CatalogTable:
         """Read the definition from information_schema."""
@@ -25,13 +33,13 @@ class MariaDbSnapshotSession(MySqlSnapshotSession):
 
     def current_offset(self) -> MariaDbOffset:
         """Return the end of the binlog, once what it includes is visible."""
-        end = current_offset(self._connection)
-        end.wait_until_executed(self._connection, VISIBLE_S)
-        return end
+        self._visible = visible_end(self._connection, VISIBLE_S, self._visible)
+        return self._visible
 
     def low_watermark(self, barrier: Offset, timeout_s: float) -> MariaDbOffset:
-        """Return the GTID position of the binlog, once all of it is committed."""
-        return mariadb_offset(barrier).visible(self._connection, timeout_s)
+        """Return the GTID position of the binlog at the coordinates of the barrier, once all of it is visible."""
+        self._visible = visible_end(self._connection, timeout_s, self._visible)
+        return mariadb_offset(barrier).with_gtids_of(self._visible)
 
     def high_watermark(self, low: Offset) -> MariaDbOffset:
         """Return the coordinates after the SELECT."""

@@ -1,4 +1,4 @@
-"""Waits until a SELECT sees what the binlog has, on a server without GTIDs.
+"""Waits until a SELECT sees what the binlog has, on MariaDB and on a server without GTIDs.
 
 A transaction is in the binlog before InnoDB commits it. InnoDB lists it until its rows are visible, so the wait takes
 three steps: read the end of the binlog, list InnoDB's transactions, wait until those that may be in their commit have
@@ -19,7 +19,8 @@ text in the list says where the binlog ended before: a list with such a text was
 list serves all whose end of the binlog is before that. To see that a transaction has left takes a further list. A
 reader that is stopped, or lost with its host, may keep its turn for hours: the others go on without it, but less often.
 
-``tests/integration/test_engine_commits.py`` has what this rests on, for each version of the server.
+``tests/integration/test_engine_commits.py`` has what this rests on, for each version of the server; ``test_mariadb.py``
+for MariaDB.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _LISTED: Final = (
 )
 _MADE_AT: Final = re.compile(r"SELECT /\* tailrace at (\S+):(\d+) \d+ \*/")
 _FIRST_READ_ONLY: Final = 1 << 48
-"""InnoDB lists a transaction without changes under a number from here on."""
+"""InnoDB lists a transaction without changes under a number from here on; newer MariaDB under 0."""
 _MOST: Final = 4000
 """Transactions in a list that is surely whole: InnoDB cuts it off at 16 MB."""
 _PAUSE_S: Final = 0.11
@@ -93,7 +94,7 @@ class _Row(NamedTuple):
     def may_commit(self) -> bool:
         """Whether the transaction may be in its commit."""
         return bool(
-            int(self.number) < _FIRST_READ_ONLY
+            0 < int(self.number) < _FIRST_READ_ONLY
             and self.thread
             and self.changed
             and self.state != _LOCK_WAIT

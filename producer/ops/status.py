@@ -14,6 +14,7 @@ from tailrace.producer.model.protocols import LogDistance
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.schemas.rowkind import Op
+from tailrace.schemas.watermark import MariaDbPosition
 
 LOOP_TIMEOUT_S: Final = 900.0
 """Above every timeout of a query and of a Kafka request, so that a loop which waits for one still counts as live."""
@@ -77,7 +78,7 @@ class StreamStatus:
     gtids: str | None = ""
     """None: the offset is file and position alone."""
     barrier: str = ""
-    """What a snapshot reader waits for: "gtid_executed", or "innodb_trx" without GTIDs; "" before the first commit."""
+    """What a snapshot reader waits for: "gtid_executed", "innodb_trx" (MariaDB, no GTIDs), "" before a commit."""
     source_ts_us: int = 0
     """Commit time of the last transaction at the source, microseconds since the epoch; 0 before the first."""
     received_ts_us: int = 0
@@ -306,7 +307,8 @@ class Status:
         with self._lock:
             stream = self._stream
             stream.file, stream.pos, stream.gtids = position["file"], position["pos"], position["gtids"]
-            stream.barrier = "innodb_trx" if stream.gtids is None else "gtid_executed"
+            by_list = stream.gtids is None or position.get("kind") == MariaDbPosition.KIND
+            stream.barrier = "innodb_trx" if by_list else "gtid_executed"
             stream.commits += 1
             stream.committed_ts_us = time.time_ns() // 1000
             # A clock of the source that is ahead must not hide an outage.

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from pymysql import MySQLError
 
 from tailrace.producer.app.connection_settings import mysql_source
 from tailrace.producer.app.validation import check_source
 from tailrace.producer.errors import PrerequisiteError, SourceUnavailableError
 from tailrace.producer.mariadb.offset import current_offset
+from tailrace.producer.mariadb.snapshot_session import MariaDbSnapshotSession
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tests.support.capture import CaptureThread, configured, eventually, properties, records_of, verified_rows
 from tests.support.database import Database
@@ -105,6 +107,7 @@ def test_rows_changes_and_a_restart(
                 if end:
                     cursor.execute(end)
         _wait_position(capture, maria)
+        assert capture.status.snapshot()["stream"]["barrier"] == "innodb_trx"
     maria.execute("XA COMMIT 'c'")
     maria.execute("UPDATE t SET v = 'later' WHERE id = 7")
     with CaptureThread(settings) as capture:
@@ -249,28 +252,49 @@ def test_column_that_is_logged_as_binary_is_refused(
 
 
 def test_low_watermark_waits_for_what_is_not_visible(server: MariaDbServer, maria: Database) -> None:
-    """A replica does not respond: the binlog and ``gtid_binlog_pos`` have a transaction that no SELECT sees."""
+    """A replica does not respond: the binlog and ``gtid_binlog_pos`` have a transaction that no SELECT sees.
+
+    Neither does a new binlog file make it visible. A statement that only reads is not waited for.
+    """
     maria.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    maria.execute("INSERT INTO t VALUES (0)")
     maria.execute(
         "SET GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC', rpl_semi_sync_master_timeout = 600000, "
         "rpl_semi_sync_master_enabled = ON"
     )
     [before] = maria.execute("SELECT @@global.gtid_binlog_pos")
-    writer = threading.Thread(target=lambda: Database(maria.server, maria.name, create=False).execute(_INSERT))
-    writer.start()
+    statements = ("INSERT INTO t VALUES (1)", "SELECT SLEEP(600) FROM t")
+    threads = [threading.Thread(target=_execute, args=(maria, each)) for each in statements]
+    for thread in threads:
+        thread.start()
     try:
-        with maria.connect() as session:
+        with closing(MariaDbSnapshotSession(maria.connect())) as session:
             eventually(lambda: maria.execute("SELECT @@global.gtid_binlog_pos") != [before], "the binlog")
-            barrier = current_offset(session)
-            with pytest.raises(SourceUnavailableError, match="did not become visible"):
-                barrier.visible(session, 0.2)
-            assert maria.execute("SELECT * FROM t") == []
+            eventually(lambda: maria.execute(_SLEEPS) != [], "the statement that reads")
+            for _ in range(2):
+                with maria.connect() as other:
+                    barrier = current_offset(other)
+                with pytest.raises(SourceUnavailableError, match="did not become visible"):
+                    session.low_watermark(barrier, 0.5)
+                assert maria.execute("SELECT * FROM t") == [(0,)]
+                maria.execute("FLUSH BINARY LOGS")
             maria.execute("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
-            assert barrier.visible(session, 60).gtids == barrier.gtids
-            assert maria.execute("SELECT * FROM t") == [(1,)]
+            low = session.low_watermark(barrier, 60)
+            assert low.gtids == barrier.gtids
+            assert maria.execute("SELECT * FROM t") == [(0,), (1,)]
+            assert session.low_watermark(barrier, 60) == low
     finally:
         maria.execute("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
-        writer.join()
+        for (thread_id,) in maria.execute(_SLEEPS):
+            maria.execute(f"KILL QUERY {thread_id}")
+        for thread in threads:
+            thread.join()
 
 
-_INSERT = "INSERT INTO t VALUES (1)"
+_SLEEPS = "SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT SLEEP(600)%'"
+
+
+def _execute(database: Database, statement: str) -> None:
+    """Run a statement that may be killed, in a session of its own."""
+    with database.connect() as session, session.cursor() as cursor, suppress(MySQLError):
+        cursor.execute(statement)

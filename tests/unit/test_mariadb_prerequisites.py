@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tailrace.producer.mariadb import prerequisites
+from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.prerequisites import CheckedSource
 
 
@@ -24,3 +25,16 @@ def test_replica_without_the_changes_that_it_applies(
     monkeypatch.setattr(prerequisites, "account", lambda _: "'cdc'@'%'")
     source = CheckedSource(cast("Any", None), (), 5, {"log_slave_updates": "OFF"})
     assert len(list(prerequisites.replica_logs_applied_changes(source))) == problems
+
+
+@pytest.mark.parametrize(("sees", "engine", "problems"), [(True, "", 0), (False, "", 1), (True, "ROCKSDB", 1)])
+def test_commits_that_are_not_in_the_list(
+    monkeypatch: pytest.MonkeyPatch, *, sees: bool, engine: str, problems: int
+) -> None:
+    """The list is of InnoDB, and needs a grant; a table that is not captured may have any engine."""
+    monkeypatch.setattr(prerequisites, "sees_commits", lambda _: sees)
+    monkeypatch.setattr(prerequisites, "account", lambda _: "'cdc'@'%'")
+    rows = [("d", "t", engine), ("d", "other", engine)] if engine else []
+    monkeypatch.setattr(prerequisites, "query", lambda *_: rows)
+    source = CheckedSource(cast("Any", None), (TableId("d", "t"),), 5, {})
+    assert len(list(prerequisites.commits_are_seen(source))) == problems
