@@ -18,7 +18,7 @@ from typing import Any, Self
 from pymysql.connections import Connection
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.mariadb.gtid import GtidPosition
+from tailrace.producer.mariadb.gtid import Gtid, GtidPosition
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql import engine_commits
@@ -98,13 +98,17 @@ def visible_end(session: Connection[Any], timeout_s: float, last: MariaDbOffset 
 
 
 def first_gtids(session: Connection[Any]) -> GtidPosition:
-    """Return what precedes the oldest binlog file: the list at its start."""
+    """Return what precedes the oldest binlog file, by the list at its start.
+
+    The list has a GTID for each server of a domain, of which the last one was written last: those of a server before it
+    may have greater numbers, if they were not in order then.
+    """
     oldest = str(query(session, "SHOW BINARY LOGS")[0][0])
     events = query(session, f"SHOW BINLOG EVENTS IN {session.escape(oldest)} LIMIT 3")
     lists = [str(event[5]).strip("[]") for event in events if event[2] == "Gtid_list"]
     if not lists:
         raise BinlogError("a binlog file of the source does not begin with a GTID list", file=oldest)
-    return GtidPosition.parse(lists[0])
+    return GtidPosition({gtid.domain: gtid for gtid in map(Gtid.parse, filter(None, lists[0].split(",")))})
 
 
 def named_offset(session: Connection[Any], text: str) -> MariaDbOffset:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from tailrace.producer.mariadb import source
+from tailrace.producer.mariadb import offset, source
 from tailrace.producer.model.binlog_events import TransactionCommit
 
 
@@ -14,3 +15,15 @@ def test_end_above_4_gib_is_no_sign_of_an_older_copy(monkeypatch: pytest.MonkeyP
     """The server has no answer for such a position, and every restart would be refused."""
     monkeypatch.setattr(source, "query", lambda *_: pytest.fail("asks the server"))
     source._require_end(cast("Any", None), TransactionCommit("0-1-5", "b.000001", 1 << 32, 1))
+
+
+@pytest.mark.parametrize(
+    ("listed", "first"), [("[]", ""), ("[0-1-100,0-2-50]", "0-2-50"), ("[0-1-7,3-1-9,0-2-8]", "0-2-8,3-1-9")]
+)
+def test_last_gtid_of_a_domain_precedes_the_oldest_file(
+    monkeypatch: pytest.MonkeyPatch, listed: str, first: str
+) -> None:
+    """Its sequence number may be smaller than one before: the position of a first start has it."""
+    events = [("b.1", 4, "Format_desc", 1, 256, ""), ("b.1", 256, "Gtid_list", 1, 300, listed)]
+    monkeypatch.setattr(offset, "query", lambda _, sql: [("b.1", 300)] if sql == "SHOW BINARY LOGS" else events)
+    assert str(offset.first_gtids(cast("Any", SimpleNamespace(escape=repr)))) == first
