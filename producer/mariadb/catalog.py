@@ -23,31 +23,47 @@ _LIKE_BINARY: Final = frozenset({"uuid", "inet4", "inet6", "vector"})
 
 
 def list_tables(connection: Connection[Any], wanted: TableFilter) -> list[TableId]:
-    """Return the wanted tables, sorted; with the system-versioned ones, which a check then names."""
-    rows = query(
-        connection,
-        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = %s",
-        (VERSIONED,),
-    )
-    return sorted([*catalog.list_tables(connection, wanted), *filter(wanted, (TableId(*row) for row in rows))])
+    """Return the wanted tables, sorted; with the system-versioned ones, whose definitions then are errors."""
+    return sorted([*catalog.list_tables(connection, wanted), *filter(wanted, _versioned_tables(connection))])
 
 
-def versioned_tables(connection: Connection[Any]) -> set[TableId]:
-    """Return the tables with system versioning."""
-    return set(list_tables(connection, lambda _: True)) - set(catalog.list_tables(connection, lambda _: True))
+def exists(connection: Connection[Any], table: TableId) -> bool:
+    """Return whether the source has a table of this name now, also one that is refused."""
+    return catalog.exists(connection, table) or table in _versioned_tables(connection, (table,))
 
 
 def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
     """See ``mysql.catalog.read_table``."""
-    return _as_logged(catalog.read_table(connection, table))
+    found = catalog.read_table(connection, table)
+    for error in _refused(connection, (table,)).values():
+        raise error
+    return _as_logged(found)
 
 
 def read_tables(
     connection: Connection[Any], tables: Sequence[TableId]
 ) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
-    """See ``mysql.catalog.read_tables``."""
+    """See ``mysql.catalog.read_tables``; a table that the binlog does not tell rightly has an error."""
+    refused = _refused(connection, tables)
     for table, found in catalog.read_tables(connection, tables):
-        yield table, found if isinstance(found, SchemaError) else _as_logged(found)
+        yield table, found if isinstance(found, SchemaError) else refused.get(table) or _as_logged(found)
+
+
+def _refused(connection: Connection[Any], tables: Sequence[TableId]) -> dict[TableId, SchemaError]:
+    return {table: versioned(table) for table in _versioned_tables(connection, tables).intersection(tables)}
+
+
+def _versioned_tables(connection: Connection[Any], tables: Sequence[TableId] = ()) -> set[TableId]:
+    """Return the tables with system versioning: all, or of one table itself."""
+    sql, arguments = (
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = %s",
+        (VERSIONED,),
+    )
+    if len(tables) == 1:  # the server finds it fast
+        rows = query(connection, f"{sql} AND TABLE_SCHEMA = %s AND TABLE_NAME = %s", (*arguments, *tables[0]))
+    else:
+        rows = query(connection, sql, arguments)
+    return {TableId(*row) for row in rows}
 
 
 def _as_logged(found: CatalogTable) -> CatalogTable:

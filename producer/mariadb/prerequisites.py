@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tailrace.producer.mariadb import catalog
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import prerequisites
 from tailrace.producer.mysql.connection import account, query
@@ -82,13 +81,6 @@ def replica_logs_applied_changes(source: CheckedSource) -> Iterator[str]:
         )
 
 
-def tables_have_no_history(source: CheckedSource) -> Iterator[str]:
-    """System-versioned tables are logged with their history."""
-    for table in sorted(catalog.versioned_tables(source.session).intersection(source.tables)):
-        error = catalog.versioned(table)
-        yield f"{error.message}; {error.hint}"
-
-
 def commits_are_seen(source: CheckedSource) -> Iterator[str]:
     """What a SELECT sees is told by InnoDB's list of transactions, which does not have those of other engines."""
     if not sees_commits(source.session):
@@ -137,7 +129,6 @@ REQUIRED: Final[tuple[Check, ...]] = (
     prerequisites.zone_is_utc,
     replica_logs_applied_changes,
     prerequisites.binlog_has_the_databases,
-    tables_have_no_history,
 )
 ADVISED: Final[tuple[Check, ...]] = (
     prerequisites.cascades_are_not_logged,

@@ -31,6 +31,10 @@ class MariaDbSnapshotSession(MySqlSnapshotSession):
         """Read the definitions from information_schema, many with one query."""
         return catalog.read_tables(self._connection, tables)
 
+    def exists(self, table: TableId) -> bool:
+        """Look the table up in information_schema."""
+        return catalog.exists(self._connection, table)
+
     def current_offset(self) -> MariaDbOffset:
         """Return the end of the binlog, once what it includes is visible."""
         self._visible = visible_end(self._connection, VISIBLE_S, self._visible)
