@@ -11,6 +11,7 @@ Since 11.7 the events within a transaction do not say where they end. Everything
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from typing import Final
 from pymysql.constants import COMMAND
 
 from tailrace.producer.errors import BinlogError, SourceUnavailableError
-from tailrace.producer.mariadb.catalog import LoggedTables
+from tailrace.producer.mariadb.catalog import LoggedTables, hidden_column
 from tailrace.producer.mariadb.gtid import Gtid, GtidPosition
 from tailrace.producer.mariadb.offset import MariaDbOffset, server_identity
 from tailrace.producer.mariadb.statement import own_statement
@@ -129,6 +130,8 @@ _SEQUENCE: Final = (
     "cycle_count",
 )
 """The columns of a sequence."""
+_HASH_COLUMN: Final = re.compile(r"DB_ROW_HASH_\d+")
+"""A hidden column, for a unique key on values that are too long for an index."""
 
 
 class LoggedDefinitions(DefinitionCache):
@@ -152,6 +155,8 @@ class LoggedDefinitions(DefinitionCache):
         table = cached.table
         if tuple(column.name for column in table.columns) == _SEQUENCE and self._tables.is_sequence(table.id):
             return None
+        if any(_HASH_COLUMN.fullmatch(column.name) for column in table.columns):
+            return CachedTable(table, hidden_column(table.id))
         problem = self._tables.problem(table.id)
         return cached if problem is None else CachedTable(table, problem)
 

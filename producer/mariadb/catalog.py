@@ -50,20 +50,44 @@ def read_tables(
 
 
 def _refused(connection: Connection[Any], tables: Sequence[TableId]) -> dict[TableId, SchemaError]:
-    return {table: versioned(table) for table in _versioned_tables(connection, tables).intersection(tables)}
+    """Return the errors of tables that the binlog has with rows or columns that a SELECT does not have."""
+    versioned_tables, hashed = _versioned_tables(connection, tables), _hashed_tables(connection, tables)
+    return {
+        **{table: hidden_column(table) for table in hashed.intersection(tables)},
+        **{table: versioned(table) for table in versioned_tables.intersection(tables)},
+    }
+
+
+def _hashed_tables(connection: Connection[Any], tables: Sequence[TableId]) -> set[TableId]:
+    """Return the tables with a unique key that the server checks by a hidden column with its hash."""
+    sql = (
+        "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.STATISTICS "
+        "WHERE NON_UNIQUE = 0 AND INDEX_TYPE = 'HASH'"
+    )
+    found = _of_tables(connection, sql, (), tables)
+    # A table in memory has hashes as indexes.
+    engine = "SELECT 1 FROM information_schema.TABLES WHERE ENGINE <> 'MEMORY'"
+    return {table for table in found if _of_table(connection, engine, (), table)}
 
 
 def _versioned_tables(connection: Connection[Any], tables: Sequence[TableId] = ()) -> set[TableId]:
-    """Return the tables with system versioning: all, or of one table itself."""
-    sql, arguments = (
-        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = %s",
-        (VERSIONED,),
-    )
-    if len(tables) == 1:  # the server finds it fast
-        rows = query(connection, f"{sql} AND TABLE_SCHEMA = %s AND TABLE_NAME = %s", (*arguments, *tables[0]))
-    else:
-        rows = query(connection, sql, arguments)
+    sql = "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = %s"
+    return _of_tables(connection, sql, (VERSIONED,), tables)
+
+
+def _of_tables(
+    connection: Connection[Any], sql: str, arguments: tuple[str, ...], tables: Sequence[TableId]
+) -> set[TableId]:
+    """Return the tables that a query names: at least those of ``tables``."""
+    rows = _of_table(connection, sql, arguments, tables[0]) if len(tables) == 1 else query(connection, sql, arguments)
     return {TableId(*row) for row in rows}
+
+
+def _of_table(
+    connection: Connection[Any], sql: str, arguments: tuple[str, ...], table: TableId
+) -> list[tuple[Any, ...]]:
+    """Run a query for one table, which the server finds fast."""
+    return query(connection, f"{sql} AND TABLE_SCHEMA = %s AND TABLE_NAME = %s", (*arguments, *table))
 
 
 def _as_logged(found: CatalogTable) -> CatalogTable:
@@ -148,6 +172,14 @@ def versioned(table: TableId) -> SchemaError:
     return SchemaError(
         f"table {table} has system versioning: the binlog has its history as rows, and a delete as an update",
         hint=f"exclude it with table.exclude.list, or ALTER TABLE {table.quoted} DROP SYSTEM VERSIONING",
+    )
+
+
+def hidden_column(table: TableId) -> SchemaError:
+    """Return the error for a table whose unique key is checked by a column that only the binlog has."""
+    return SchemaError(
+        f"table {table} has a unique key on long values: the binlog has a hidden column with its hash",
+        hint="exclude it with table.exclude.list, or make the key an index of a shorter prefix",
     )
 
 

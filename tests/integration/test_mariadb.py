@@ -205,6 +205,7 @@ def test_failover(kafka_broker: KafkaBroker, prefix: str) -> None:
         ("SET GLOBAL binlog_row_metadata = 'NO_LOG'", "SET GLOBAL binlog_row_metadata = 'FULL'"),
         ("CREATE TABLE h (id INT PRIMARY KEY) WITH SYSTEM VERSIONING", "DROP SYSTEM VERSIONING"),
         ("CREATE TABLE u (id INT PRIMARY KEY, u UUID)", "column u of"),
+        ("CREATE TABLE b (id INT PRIMARY KEY, b TEXT, UNIQUE (b))", "hidden column"),
         ("SET GLOBAL binlog_row_image = 'MINIMAL'", "SET GLOBAL binlog_row_image = 'FULL'"),
     ],
 )
@@ -238,8 +239,8 @@ def test_table_that_is_altered_into_one_that_is_not_captured(
     So they do at a restart, which does not refuse to start for such a table.
     """
     maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v BINARY(16))")
-    maria.execute("CREATE TABLE h (id INT PRIMARY KEY, v INT)")
-    maria.execute("CREATE TABLE o (id INT PRIMARY KEY, v INT)")
+    for table in "bho":
+        maria.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
     maria.execute("INSERT INTO t VALUES (1, 'a')")
     settings = _settings(server, kafka_broker, prefix, maria.name)
     with CaptureThread(settings) as capture:
@@ -252,13 +253,15 @@ def test_table_that_is_altered_into_one_that_is_not_captured(
         _wait_position(capture, maria)
         maria.execute("ALTER TABLE h ADD SYSTEM VERSIONING")
         maria.execute("INSERT INTO h VALUES (1, 1)")
+        maria.execute("ALTER TABLE b ADD t TEXT UNIQUE")
+        maria.execute("INSERT INTO b VALUES (1, 1, 't')")
         maria.execute("INSERT INTO o VALUES (1, 1)")
         _wait_position(capture, maria)
-        assert _modes(capture) == {"h": "error", "o": "streaming", "t": "error"}
+        assert _modes(capture) == {"b": "error", "h": "error", "o": "streaming", "t": "error"}
     with CaptureThread(settings) as capture:
         maria.execute("UPDATE o SET v = 2")
         _wait_position(capture, maria)
-        assert _modes(capture) == {"h": "error", "o": "streaming", "t": "error"}
+        assert _modes(capture) == {"b": "error", "h": "error", "o": "streaming", "t": "error"}
     _require_equal(kafka_broker, prefix, maria, "o")
     records = records_of(kafka_broker.bootstrap, prefix, maria.name, "t")
     values = {after["id"] for record in records if record.value and (after := record.json["after"])}

@@ -10,7 +10,13 @@ from contextlib import closing
 import pytest
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.mariadb.binlog import MariaDbStream, MariaDbTransactions, _read_format, uncompressed
+from tailrace.producer.mariadb.binlog import (
+    LoggedDefinitions,
+    MariaDbStream,
+    MariaDbTransactions,
+    _read_format,
+    uncompressed,
+)
 from tailrace.producer.mariadb.catalog import LoggedTables
 from tailrace.producer.mariadb.gtid import GtidPosition
 from tailrace.producer.mariadb.offset import MariaDbOffset
@@ -23,7 +29,7 @@ from tailrace.producer.mysql.binlog.transaction_parser import EventPosition
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.password import Password
 from tailrace.producer.mysql.text.sql_tokens import SqlDialect
-from tests.support.binlog_bytes import query_body
+from tests.support.binlog_bytes import names_option, query_body, table_map_body
 
 AT = EventPosition("binlog.000001", 100, 142, 5, 7)
 
@@ -123,6 +129,16 @@ def test_alter_in_two_phases_is_refused() -> None:
     """Its first event has the statement before it takes effect."""
     with pytest.raises(BinlogError, match="before it takes effect"):
         transactions().gtid(gtid_event(42, 1, b"\x02"), 0, 19, AT)
+
+
+def test_hidden_column_of_a_hash_is_refused() -> None:
+    """A SELECT does not have it, so the records of snapshot and stream would differ."""
+    columns = (b"\3\x08", b"", b"\2", b"\1\1\0" + names_option("id", "DB_ROW_HASH_1"))
+    definitions = LoggedDefinitions(lambda _: True, LoggedTables(lambda: pytest.fail("connects")))
+    cached = definitions.add(table_map_body("d", "t", columns))
+    assert cached is not None
+    assert cached.error is not None
+    assert "hidden column" in cached.error.message
 
 
 def test_compressed_bytes() -> None:
