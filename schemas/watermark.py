@@ -67,15 +67,19 @@ POSITIONS: Final[Mapping[str, type[Position]]] = {each.KIND: each for each in (B
 """The classes by their ``kind``."""
 
 
+class OtherKindError(ValueError):
+    """A position is of another kind of source."""
+
+
 def read_position(body: Mapping[str, Any], *kinds: str) -> Position:
-    """Read what ``to_json`` of a position returned. Raises ValueError for a kind of source that is not one of these.
+    """Read what ``to_json`` of a position returned. Raises OtherKindError for a kind that is not one of these.
 
     Without ``kinds`` it may be any that is known.
     """
     fields = dict(body)
     kind = fields.pop("kind", None)
     if kind not in (kinds or POSITIONS):
-        raise ValueError(f"a position of kind {kind!r} cannot be read, only of {', '.join(kinds or POSITIONS)}")
+        raise OtherKindError(f"a position of kind {kind!r} cannot be read, only of {', '.join(kinds or POSITIONS)}")
     return POSITIONS[kind](**known_fields(POSITIONS[kind], fields))
 
 

@@ -42,6 +42,7 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.runtime.stored_format import NewerFormatError, program_version, require_known_format
 from tailrace.schemas.known_fields import known_fields
+from tailrace.schemas.watermark import OtherKindError
 
 OFFSET_KEY: Final = b"offset"
 READERS_KEY: Final = b"readers"
@@ -323,6 +324,9 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
                 require_known_format("the state", orjson.loads(value), FORMAT)
             else:
                 _decode_record(state, key, value, read_offset)
+        except OtherKindError as error:
+            hint = "set connector.class to what it was, or capture under another topic.prefix"
+            raise StateDamagedError("the state is of another kind of source", hint=hint, cause=str(error)) from error
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise StateDamagedError(
                 "a record of the state is damaged",

@@ -16,12 +16,16 @@ _OLDEST: Final = (10, 6)
 
 
 def server_is_mariadb(source: CheckedSource) -> Iterator[str]:
-    """MariaDB since 10.6, not as a member of a Galera cluster: there each server has a binlog of its own."""
+    """MariaDB since 10.6."""
     version = source.settings.get("version", "")
     if "mariadb" not in version.lower():
         yield f"the server is {version}, not MariaDB; remove connector.class, or set it to the connector of MySQL"
     elif tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _OLDEST:
         yield f"the server is {version}: it is too old; upgrade to MariaDB 10.6 or newer"
+
+
+def server_is_not_in_a_cluster(source: CheckedSource) -> Iterator[str]:
+    """Each member of a Galera cluster has a binlog of its own."""
     if source.settings.get("wsrep_on", "OFF") == "ON":
         yield "wsrep_on is ON: the servers of a Galera cluster are not supported; read from a replica of the cluster"
 
@@ -121,6 +125,7 @@ def binlog_is_durable(source: CheckedSource) -> Iterator[str]:
 
 REQUIRED: Final[tuple[Check, ...]] = (
     server_is_mariadb,
+    server_is_not_in_a_cluster,
     prerequisites.binlog_is_written,
     binlog_has_complete_rows,
     server_id_is_unique,

@@ -58,8 +58,10 @@ class MariaDbSource(MySqlSource):
         """Open a session, set the variables of MariaDB, and run the initial statements."""
         connection = super().connect()
         try:
-            for statement in _SESSION:
-                database.execute(connection, statement)
+            # Of another server the check says what it is.
+            if "mariadb" in str(query(connection, "SELECT @@version")[0][0]).lower():
+                for statement in _SESSION:
+                    database.execute(connection, statement)
         except BaseException:
             connection.close()
             raise

@@ -61,7 +61,9 @@ def check(
     names = ", ".join(f"'{name}'" for name in settings)
     rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     source = CheckedSource(connection, tables, server_id, {str(name): str(value) for name, value in rows})
-    problems = [problem for rule in required for problem in rule(source)]
+    right_server, *others = required
+    # Another server may not know what the others ask.
+    problems = list(right_server(source)) or [problem for rule in others for problem in rule(source)]
     if problems:
         raise PrerequisiteError(problems)
     return tuple(note for rule in advised for note in rule(source))
@@ -276,6 +278,7 @@ class Checks(NamedTuple):
     settings: Sequence[str]
     """The global variables that they look at."""
     required: Sequence[Check]
+    """The first one says whether it is a server of this kind."""
     advised: Sequence[Check]
     """They yield notes."""
 

@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.producer.mariadb import offset, source
 from tailrace.producer.model.binlog_events import TransactionCommit
+from tailrace.producer.mysql import connection as database
 
 
 def test_end_above_4_gib_is_no_sign_of_an_older_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +28,13 @@ def test_last_gtid_of_a_domain_precedes_the_oldest_file(
     events = [("b.1", 4, "Format_desc", 1, 256, ""), ("b.1", 256, "Gtid_list", 1, 300, listed)]
     monkeypatch.setattr(offset, "query", lambda _, sql: [("b.1", 300)] if sql == "SHOW BINARY LOGS" else events)
     assert str(offset.first_gtids(cast("Any", SimpleNamespace(escape=repr)))) == first
+
+
+def test_session_of_a_server_that_is_not_mariadb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not know the variables, and the check is to say so."""
+    connection = cast("Any", object())
+    monkeypatch.setattr(database, "connect", lambda _: connection)
+    monkeypatch.setattr(database, "execute", lambda *_: pytest.fail("sets variables of MariaDB"))
+    monkeypatch.setattr(source, "query", lambda *_: [("8.0.33",)])
+    settings = cast("Any", None)
+    assert source.MariaDbSource(settings, server_id=5).connect() is connection

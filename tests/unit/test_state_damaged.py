@@ -7,6 +7,8 @@ import pytest
 
 from tailrace.producer.errors import StateDamagedError
 from tailrace.producer.kafka.state_store import OFFSET_KEY, READERS_KEY, SIGNALS_KEY, decode
+from tailrace.producer.mariadb.gtid import GtidPosition
+from tailrace.producer.mariadb.offset import MariaDbOffset
 from tailrace.producer.mysql.offset import MySqlOffset
 
 
@@ -35,3 +37,11 @@ def test_damaged_record_is_named(key: bytes, value: bytes) -> None:
 
     assert caught.value.context["key"] == key.decode(errors="backslashreplace")
     assert caught.value.hint
+
+
+def test_state_of_another_kind_of_source() -> None:
+    """Not a damage: the setting was changed."""
+    position = MariaDbOffset(1, "b.1", 4, GtidPosition.parse("0-1-5"), "1-a").to_json()
+    with pytest.raises(StateDamagedError, match="another kind of source") as caught:
+        decode({OFFSET_KEY: orjson.dumps({"position": position, "transactions": []})}, MySqlOffset.from_json)
+    assert "connector.class" in caught.value.hint
