@@ -9,8 +9,11 @@ from pymysql.connections import Connection
 
 from tailrace.producer.mariadb import catalog
 from tailrace.producer.mariadb.offset import MariaDbOffset, mariadb_offset, take_high, visible_end
+from tailrace.producer.model.codec import KeyTuple
 from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.split import KeyColumn
 from tailrace.producer.model.table import CatalogTable, TableId
+from tailrace.producer.mysql import split_sql
 from tailrace.producer.mysql.snapshot_session import VISIBLE_S, MySqlSnapshotSession
 from tailrace.runtime.errors import SchemaError
 
@@ -34,6 +37,11 @@ class MariaDbSnapshotSession(MySqlSnapshotSession):
     def exists(self, table: TableId) -> bool:
         """Look the table up in information_schema."""
         return catalog.exists(self._connection, table)
+
+    def max_key(self, table: TableId, columns: Sequence[KeyColumn]) -> KeyTuple | None:
+        """Read the last key of the index; the server does not know the hint that limits the time."""
+        limited = f"SET STATEMENT max_statement_time = {split_sql.MAX_KEY_MS / 1000} FOR "
+        return self._key(columns, limited + split_sql.max_key(table, columns))
 
     def current_offset(self) -> MariaDbOffset:
         """Return the end of the binlog, once what it includes is visible."""

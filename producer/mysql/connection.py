@@ -57,12 +57,14 @@ _GONE: Final = frozenset(
         3032,  # the server is in offline mode
         3169,  # the session was killed
         4031,  # the client was disconnected for inactivity
+        1927,  # MariaDB: the session was killed, or the server shuts down
     }
 )
 
 _WAITED: Final = frozenset({ER.QUERY_INTERRUPTED, ER.LOCK_DEADLOCK})
 """A retry may help: the statement was killed."""
-_TOO_SLOW: Final = 3024  # ER_QUERY_TIMEOUT
+_TOO_SLOW: Final = frozenset({3024, 1969})
+"""A statement took longer than it may: ER_QUERY_TIMEOUT, and ER_STATEMENT_TIMEOUT of MariaDB."""
 
 _OF_TABLES: Final[Mapping[int, type[SourceError]]] = {
     ER.NO_SUCH_TABLE: TableMissingError,
@@ -248,7 +250,7 @@ def translate_error(error: pymysql.MySQLError, server: str, user: str, sql: str 
         return SourceError("the source demands the password in an unsafe way", hint=_UNSAFE, user=user, **facts)
     if code == ER.LOCK_WAIT_TIMEOUT:
         return TableLockedError("a statement waited too long for a lock", hint=_ENDED, **facts)
-    if code == _TOO_SLOW:
+    if code in _TOO_SLOW:
         return StatementTooSlowError("a statement took too long", hint=_ENDED, **facts)
     if code in _WAITED:
         return SourceUnavailableError("the source ended a statement", hint=_ENDED, **facts)

@@ -13,7 +13,7 @@ from tailrace.producer.model.split import KeyColumn, Range
 from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.mysql.key_order import literal, select_key
 
-_MAX_KEY_MS: Final = 60_000
+MAX_KEY_MS: Final = 60_000
 """The changes of all tables may wait for this query. It is short, unless the end of the index has many deleted rows."""
 
 
@@ -53,7 +53,7 @@ def max_key(table: TableId, columns: Sequence[KeyColumn]) -> str:
     """Return the query for the greatest key; no row when the table is empty. The server ends it after a minute."""
     order = ", ".join(f"{quote(c.column.name)} DESC" for c in columns)
     return (
-        f"SELECT /*+ MAX_EXECUTION_TIME({_MAX_KEY_MS}) */ {_keys(columns)} FROM {table.quoted} ORDER BY {order} LIMIT 1"
+        f"SELECT /*+ MAX_EXECUTION_TIME({MAX_KEY_MS}) */ {_keys(columns)} FROM {table.quoted} ORDER BY {order} LIMIT 1"
     )
 
 

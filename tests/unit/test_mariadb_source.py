@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pymysql import OperationalError
 
+from tailrace.producer.errors import SourceError, SourceUnavailableError, StatementTooSlowError
 from tailrace.producer.mariadb import offset, source
 from tailrace.producer.model.binlog_events import TransactionCommit
 from tailrace.producer.mysql import connection as database
@@ -38,3 +40,9 @@ def test_session_of_a_server_that_is_not_mariadb(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(source, "query", lambda *_: [("8.0.33",)])
     settings = cast("Any", None)
     assert source.MariaDbSource(settings, server_id=5).connect() is connection
+
+
+@pytest.mark.parametrize(("code", "kind"), [(1927, SourceUnavailableError), (1969, StatementTooSlowError)])
+def test_errors_that_a_retry_may_help(code: int, kind: type[SourceError]) -> None:
+    """The session was killed, or the time of a statement was over."""
+    assert type(database.translate_error(OperationalError(code, "x"), "h", "u")) is kind
