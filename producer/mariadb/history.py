@@ -47,21 +47,24 @@ class MariaDbHistory(BinlogHistory):
         self._start = start
         self._tables = tables
 
-    def read(self, gtid: str, ended: PreparedTransactionEnded | None) -> Iterator[list[Event]]:
+    def read(self, gtid: str, ended: PreparedTransactionEnded | None, file: str = "") -> Iterator[list[Event]]:
         """Yield the changes of a prepared transaction, at the position of its XA COMMIT ``ended``.
 
-        One phase is logged as a usual transaction, so there always is one.
+        One phase is logged as a usual transaction, so there always is one. Where another server has it is searched for.
         """
         assert ended is not None, "a transaction of one phase is read again"
         with closing(connect(self._settings)) as session:
             sizes = {str(row[0]): int(row[1]) for row in query(session, "SHOW BINARY LOGS")}
+        files = [each for each in reversed(sizes) if file_number(each) <= file_number(ended.file)]
+        if file in files and (yield from self._read_from(file, gtid, ended)):
+            return
         searched = 0
-        for file in reversed([file for file in sizes if file_number(file) <= file_number(ended.file)]):
+        for each in files:
             if searched and searched >= self._max_search_bytes:
                 raise TransactionNotFoundError(f"the last {searched} bytes of the binlog do not have {gtid}")
-            if (yield from self._read_from(file, gtid, ended)):
+            if (yield from self._read_from(each, gtid, ended)):
                 return
-            searched += sizes[file]
+            searched += sizes[each]
         raise TransactionPurgedError(f"the server no longer has the transaction {gtid}")
 
     def _read_from(self, file: str, gtid: str, ended: PreparedTransactionEnded) -> Generator[list[Event], None, bool]:

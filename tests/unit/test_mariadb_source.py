@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,8 +10,9 @@ import pytest
 from pymysql import OperationalError
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError, StatementTooSlowError
-from tailrace.producer.mariadb import offset, source
-from tailrace.producer.model.binlog_events import TransactionCommit
+from tailrace.producer.mariadb import history, offset, source
+from tailrace.producer.mariadb.history import MariaDbHistory
+from tailrace.producer.model.binlog_events import Event, PreparedTransactionEnded, TransactionCommit
 from tailrace.producer.mysql import connection as database
 
 
@@ -46,3 +48,26 @@ def test_session_of_a_server_that_is_not_mariadb(monkeypatch: pytest.MonkeyPatch
 def test_errors_that_a_retry_may_help(code: int, kind: type[SourceError]) -> None:
     """The session was killed, or the time of a statement was over."""
     assert type(database.translate_error(OperationalError(code, "x"), "h", "u")) is kind
+
+
+@pytest.mark.parametrize(("file", "read"), [("b.000001", [1]), ("b.000003", [3, 4]), ("", [4])])
+def test_prepared_transaction_is_read_from_its_file(
+    monkeypatch: pytest.MonkeyPatch, file: str, read: list[int]
+) -> None:
+    """However far back that is. On another server the file does not have it, and those before the end are searched."""
+    sizes = [(f"b.00000{number}", 100) for number in range(1, 6)]
+    monkeypatch.setattr(history, "connect", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(history, "query", lambda *_: sizes)
+    opened: list[int] = []
+
+    def read_from(_: object, each: str, *__: object) -> Generator[list[Event], None, bool]:
+        opened.append(int(each[-1]))
+        yield []
+        return opened[-1] in {1, 4}
+
+    monkeypatch.setattr(MariaDbHistory, "_read_from", read_from)
+    unused = cast("Any", None)
+    found = MariaDbHistory(unused, start=unused, server_id=5, captures=unused, tables=unused, max_search_bytes=100)
+    ended = PreparedTransactionEnded("x", committed=True, file="b.000004", pos=4, end=9, ts=1, server_id=1)
+    assert list(found.read("0-1-5", ended, file)) == [[] for _ in read]
+    assert opened == read

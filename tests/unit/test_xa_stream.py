@@ -100,7 +100,12 @@ class BytesHistory:
         self._data = data
         self.reads: list[str] = []
 
-    def read(self, gtid: str, ended: PreparedTransactionEnded | None) -> Iterator[list[Event]]:
+    def read(
+        self,
+        gtid: str,
+        ended: PreparedTransactionEnded | None,
+        file: str = "",  # noqa: ARG002 - there is one
+    ) -> Iterator[list[Event]]:
         """Yield the rows of one transaction, one at a time."""
         self.reads.append(gtid)
         current, found = "", False

@@ -86,7 +86,12 @@ class BinlogHistory:
         self._captures = captures
         self._found: dict[str, TransactionPrepared] = {}
 
-    def read(self, gtid: str, ended: PreparedTransactionEnded | None) -> Iterator[list[Event]]:
+    def read(
+        self,
+        gtid: str,
+        ended: PreparedTransactionEnded | None,
+        file: str = "",  # noqa: ARG002 - the server finds it
+    ) -> Iterator[list[Event]]:
         """Yield the changes of one transaction, at the position of its XA COMMIT if that is ``ended``."""
         begin = begin_of(gtid)
         with self._from(begin) if begin else self._behind((yield from self._when_executed(gtid)), gtid) as stream:

@@ -73,8 +73,11 @@ class EventSource(Protocol):
 class PreparedHistory(Protocol):
     """Reads the binlog before the stream. The generators yield [] now and then while they wait."""
 
-    def read(self, gtid: str, ended: PreparedTransactionEnded | None) -> Iterator[list[Event]]:
-        """Yield the changes of one transaction. Raises TransactionPurgedError."""
+    def read(self, gtid: str, ended: PreparedTransactionEnded | None, file: str = "") -> Iterator[list[Event]]:
+        """Yield the changes of one transaction; ``file`` has it, unless the server changed.
+
+        Raises TransactionPurgedError.
+        """
 
     def find(self, ended: PreparedTransactionEnded) -> Generator[list[Event], None, TransactionPrepared | None]:
         """Return the last XA PREPARE of a transaction; None: there was none. Raises TransactionPurgedError."""
@@ -228,7 +231,7 @@ class XaStream:
                 prepared = yield from self._history.find(event)
             if prepared is not None and (prepared.captured or restored):
                 if kept is None or kept.rows is None:
-                    yield from self._history.read(prepared.gtid, event)
+                    yield from self._history.read(prepared.gtid, event, prepared.file)
                 else:
                     rows = [at_commit(row, event) if isinstance(row, RowsEvent) else row for row in kept.rows]
         except TransactionPurgedError as error:
