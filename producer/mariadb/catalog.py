@@ -133,8 +133,11 @@ class LoggedTables:
         self._session = ReconnectingSession(connect)
 
     def is_sequence(self, table: TableId) -> bool:
-        """Whether it is a sequence: the server logs NEXTVAL as a row of it."""
-        return self._kind(table) == _SEQUENCE
+        """Whether what has the columns of a sequence is one, or was: the server logs NEXTVAL as a row of it.
+
+        It was one if it is dropped now: a table of these columns is less likely.
+        """
+        return self._kind(table) in {_SEQUENCE, ""}
 
     def problem(self, table: TableId) -> SchemaError | None:
         """Return why the rows of a table cannot be read."""

@@ -86,6 +86,7 @@ def test_rows_changes_and_a_restart(
         maria.execute("UPDATE t SET v = 'u' WHERE id < 5")
         maria.execute("DELETE FROM t WHERE id = 5")
         maria.execute("SELECT NEXTVAL(s)")
+        maria.execute("DROP SEQUENCE s")
         maria.execute("SET SESSION gtid_domain_id = 3")
         maria.execute("INSERT INTO t (id, v) VALUES (200, 'other domain')")
         maria.execute("SET SESSION gtid_domain_id = 0")
@@ -108,6 +109,7 @@ def test_rows_changes_and_a_restart(
                     cursor.execute(end)
         _wait_position(capture, maria)
         assert capture.status.snapshot()["stream"]["barrier"] == "innodb_trx"
+        assert "s" not in _modes(capture)
     maria.execute("XA COMMIT 'c'")
     maria.execute("UPDATE t SET v = 'later' WHERE id = 7")
     with CaptureThread(settings) as capture:
