@@ -279,23 +279,24 @@ def _modes(capture: CaptureThread) -> dict[str, str]:
 def test_low_watermark_waits_for_what_is_not_visible(server: MariaDbServer, maria: Database) -> None:
     """A replica does not respond: the binlog and ``gtid_binlog_pos`` have a transaction that no SELECT sees.
 
-    Neither does a new binlog file make it visible. A statement that only reads is not waited for.
+    Neither does a new binlog file make it visible. A statement that only reads, also with locks, is not waited for.
     """
-    maria.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    maria.execute("INSERT INTO t VALUES (0)")
+    for table in "tr":
+        maria.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
+        maria.execute(f"INSERT INTO {table} VALUES (0)")
     maria.execute(
         "SET GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC', rpl_semi_sync_master_timeout = 600000, "
         "rpl_semi_sync_master_enabled = ON"
     )
     [before] = maria.execute("SELECT @@global.gtid_binlog_pos")
-    statements = ("INSERT INTO t VALUES (1)", "SELECT SLEEP(600) FROM t")
+    statements = ("INSERT INTO t VALUES (1)", "SELECT SLEEP(600) FROM r", "SELECT SLEEP(600) FROM r FOR UPDATE")
     threads = [threading.Thread(target=_execute, args=(maria, each)) for each in statements]
     for thread in threads:
         thread.start()
     try:
         with closing(MariaDbSnapshotSession(maria.connect())) as session:
             eventually(lambda: maria.execute("SELECT @@global.gtid_binlog_pos") != [before], "the binlog")
-            eventually(lambda: maria.execute(_SLEEPS) != [], "the statement that reads")
+            eventually(lambda: len(maria.execute(_SLEEPS)) == 2, "the statements that read")
             for _ in range(2):
                 with maria.connect() as other:
                     barrier = current_offset(other)
