@@ -44,7 +44,7 @@ _SESSION: Final = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET max_statement_time = 0, idle_transaction_timeout = 0",
 )
-_GREATEST_ASKED: Final = (1 << 32) - 1
+_MOST_POSITION: Final = (1 << 32) - 1
 """BINLOG_GTID_POS returns NULL for a greater position in a file."""
 _GTID: Final = re.compile(r"GTID (\d+-\d+-\d+)")
 
@@ -190,7 +190,7 @@ def _require_end(session: Connection[Any], last: TransactionCommit) -> None:
     A server that was restored from an older copy gives the GTIDs after it again, to other transactions. One of the same
     place is not told from it, and neither is one that ends where the server cannot be asked.
     """
-    if last.end > _GREATEST_ASKED or last.file not in {str(row[0]) for row in query(session, "SHOW BINARY LOGS")}:
+    if last.end > _MOST_POSITION or last.file not in {str(row[0]) for row in query(session, "SHOW BINARY LOGS")}:
         return
     there = query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (last.file, last.end))[0][0]
     if there is None or last.gtid not in {str(gtid) for gtid in GtidPosition.parse(str(there))}:

@@ -233,7 +233,7 @@ def test_refused_at_the_start(
 
 
 @pytest.mark.long
-def test_table_that_is_altered_into_one_that_is_not_captured(
+def test_table_that_becomes_one_that_is_not_captured(
     server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
 ) -> None:
     """The binlog does not tell a UUID from BINARY(16), also where only the type changes. The others go on.
