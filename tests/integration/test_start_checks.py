@@ -13,6 +13,7 @@ from tailrace.producer.mysql.catalog import list_tables, read_table, read_tables
 from tailrace.producer.mysql.connection import connect, query
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.mysql.prerequisites import (
+    SETTINGS,
     CheckedSource,
     Checks,
     account_may_read,
@@ -97,7 +98,7 @@ def test_broken_connection_is_not_a_missing_grant(own_server: MySqlServer, own_d
                 session,
                 [TableId(own_database.name, "t")],
                 server_id=4711,
-                checks=Checks((), (lose_connection, rule), ()),
+                checks=Checks(SETTINGS, (lose_connection, rule), ()),
             )
 
 
