@@ -70,6 +70,7 @@ def _require_equal(broker: KafkaBroker, prefix: str, database: Database, table: 
     assert {row["id"]: row["v"] for row in rows} == expected
 
 
+@pytest.mark.long
 def test_rows_changes_and_a_restart(
     server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
 ) -> None:
