@@ -18,8 +18,6 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from pymysql.constants import COMMAND
-
 from tailrace.producer.errors import BinlogError, SourceUnavailableError
 from tailrace.producer.mariadb.catalog import LoggedTables, hidden_column
 from tailrace.producer.mariadb.gtid import Gtid, GtidPosition
@@ -30,7 +28,7 @@ from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.definition_cache import CachedTable, DefinitionCache
-from tailrace.producer.mysql.binlog.packets import EVENT_BODY
+from tailrace.producer.mysql.binlog.packets import EVENT_BODY, dump_from_file
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.binlog.query_event import POST_HEADER, Query
 from tailrace.producer.mysql.binlog.stream import BinlogStream
@@ -61,8 +59,6 @@ _XA: Final = struct.Struct("<iBB")
 _TWO_PHASE_ALTER: Final = 2 | 4 | 8
 """Extra flags of an ALTER that is logged when it starts, and when it ends."""
 _SEND_ANNOTATIONS: Final = 2
-_FIRST_EVENT: Final = 4
-"""Position of the first event of a file."""
 
 
 class MariaDbTransactions(TransactionParser):
@@ -228,19 +224,8 @@ def uncompressed(data: bytes) -> bytes:
 
 def _read_format(data: bytes, start: int, stop: int) -> event_types.FileFormat:
     """Read a FORMAT_DESCRIPTION body with its checksum. Raises BinlogError if the events have an unknown form."""
-    version = data[start + 2 : start + 52].rstrip(b"\0").decode("ascii", "replace")
-    lengths = data[start + 57 : stop - 5]
-    for event_type, length in _FILE_FORMAT.items():
-        if event_type > len(lengths) or lengths[event_type - 1] != length:
-            raise BinlogError(
-                "the binlog has an unknown format",
-                hint="read from MariaDB 10.6 or newer, with the binlog format that its servers share",
-                server_version=version,
-                event=event_type,
-            )
-    return event_types.FileFormat(
-        4 if data[stop - 5] == 1 else 0, year_has_sign=True, server_version=event_types.version_number(version)
-    )
+    hint = "read from MariaDB 10.6 or newer, with the binlog format that its servers share"
+    return event_types.read_format(data, start, stop, expected=_FILE_FORMAT, hint=hint)._replace(year_has_sign=True)
 
 
 class MariaDbStream(BinlogStream):
@@ -304,5 +289,4 @@ class MariaDbStream(BinlogStream):
     def _request(self) -> tuple[int, bytes]:
         # The server ends a reader when another one comes with its id, so a second one has another.
         server_id = self._server_id ^ (1 << 31) if self._first_file else self._server_id
-        request = struct.pack("<IHI", _FIRST_EVENT, _SEND_ANNOTATIONS, server_id)
-        return COMMAND.COM_BINLOG_DUMP, request + self._first_file.encode()
+        return dump_from_file(self._first_file, server_id, flags=_SEND_ANNOTATIONS)

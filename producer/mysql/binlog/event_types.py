@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tailrace.producer.errors import BinlogError
@@ -86,18 +86,25 @@ class FileFormat(NamedTuple):
     """As in version comments: 80033 for 8.0.33, 101106 for MariaDB 10.11.6."""
 
 
-def read_format(data: bytes, start: int, stop: int) -> FileFormat:
-    """Read a FORMAT_DESCRIPTION body with its checksum.
+def read_format(
+    data: bytes,
+    start: int,
+    stop: int,
+    *,
+    expected: Mapping[int, int] = _EXPECTED,
+    hint: str = "read from MySQL 5.7 or newer",
+) -> FileFormat:
+    """Read a FORMAT_DESCRIPTION body with its checksum; ``expected`` are the lengths of post-headers.
 
-    Raises BinlogError if the events of the file have an unknown form.
+    Raises BinlogError with ``hint`` if the events of the file have an unknown form.
     """
     version = data[start + 2 : start + 52].rstrip(b"\0").decode("ascii", "replace")
     lengths = data[start + 57 : stop - 5]
-    for event_type, length in _EXPECTED.items():
+    for event_type, length in expected.items():
         if event_type > len(lengths) or lengths[event_type - 1] != length:
             raise BinlogError(
                 "the binlog has an unknown format",
-                hint="read from MySQL 5.7 or newer",
+                hint=hint,
                 server_version=version,
                 event=event_type,
             )

@@ -82,7 +82,7 @@ def dump_from_gtids(executed: GtidSet, server_id: int) -> tuple[int, bytes]:
     return COMMAND.COM_BINLOG_DUMP_GTID, head + name + struct.pack("<QI", FIRST_EVENT, len(gtids)) + gtids
 
 
-def dump_from_file(name: str, server_id: int, pos: int = FIRST_EVENT) -> tuple[int, bytes]:
+def dump_from_file(name: str, server_id: int, pos: int = FIRST_EVENT, *, flags: int = 0) -> tuple[int, bytes]:
     """Return the request of everything from a position in a file on, which has 32 bits in it.
 
     Raises BinlogError for a position that has more.
@@ -95,4 +95,4 @@ def dump_from_file(name: str, server_id: int, pos: int = FIRST_EVENT) -> tuple[i
             file=name,
             pos=pos,
         )
-    return COMMAND.COM_BINLOG_DUMP, struct.pack("<IHI", pos, 0, server_id) + name.encode()
+    return COMMAND.COM_BINLOG_DUMP, struct.pack("<IHI", pos, flags, server_id) + name.encode()
