@@ -47,19 +47,15 @@ def sees_commits(session: Connection[Any]) -> bool:
 
 
 def wait_until_visible(session: Connection[Any], timeout_s: float) -> None:
-    """Wait until the rows of every XA transaction that is executed now are visible; raises as ``wait_or_refuse``."""
-    if commits_early(str(query(session, "SELECT @@version")[0][0])):
-        wait_or_refuse(session, timeout_s, otherwise="; or upgrade the server to 8.0.33 or newer")
+    """Wait until the rows of every XA transaction that is executed now are visible.
 
-
-def wait_or_refuse(session: Connection[Any], timeout_s: float, *, otherwise: str = "") -> None:
-    """Wait until every XA commit that runs now has ended.
-
-    Raises SourceError if that cannot be known: the account lacks PROCESS, and the server has run XA transactions;
-    ``otherwise`` is another remedy. Raises SourceUnavailableError after ``timeout_s``.
+    Raises SourceError if that cannot be known: the account lacks PROCESS, and the server has run XA transactions.
+    Raises SourceUnavailableError after ``timeout_s``.
     """
+    if not commits_early(version := str(query(session, "SELECT @@version")[0][0])):
+        return
     if not sees_commits(session):
-        _require_no_xa(session, otherwise)
+        _require_no_xa(session, version)
         return
     wait_for_commits(session, timeout_s)
 
@@ -86,12 +82,13 @@ def _committing(session: Connection[Any]) -> set[tuple[int, bytes | None]]:
     return {(thread, text) for thread, text in found if text is None or _STATEMENT.search(text)}
 
 
-def _require_no_xa(session: Connection[Any], otherwise: str) -> None:
+def _require_no_xa(session: Connection[Any], version: str) -> None:
     """Raise if the server has begun or ended an XA transaction since its start; its counters need no grant."""
     counted = query(session, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Com_xa_start', 'Com_xa_commit')")
     if any(int(count) for _, count in counted):
         user, _, host = str(query(session, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
         raise SourceError(
             "XA transactions are used on the server, and the account may not see when their rows become visible",
-            hint=f"GRANT PROCESS ON *.* TO '{user}'@'{host}'{otherwise}",
+            hint=f"GRANT PROCESS ON *.* TO '{user}'@'{host}'; or upgrade the server to 8.0.33 or newer",
+            version=version,
         )
