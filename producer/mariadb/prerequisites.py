@@ -32,12 +32,8 @@ def server_is_not_in_a_cluster(source: CheckedSource) -> Iterator[str]:
 
 def binlog_has_complete_rows(source: CheckedSource) -> Iterator[str]:
     """Rows are logged as images, with every column, its name and its sign."""
-    for name, expected, why in (
-        ("binlog_format", "ROW", "changes are logged as statements"),
-        ("binlog_row_image", "FULL", "rows are logged without some of their columns"),
-        ("binlog_row_metadata", "FULL", "rows are logged without names, signs and character sets of their columns"),
-        ("binlog_alter_two_phase", "OFF", "an ALTER is logged before it takes effect"),
-    ):
+    alter = ("binlog_alter_two_phase", "OFF", "an ALTER is logged before it takes effect")
+    for name, expected, why in (*prerequisites.COMPLETE_ROWS, alter):
         seen = source.settings.get(name, expected)
         if seen.upper() != expected:
             yield f"{name} is {seen}: {why}; SET GLOBAL {name} = '{expected}', and set it in the option file"
@@ -45,12 +41,7 @@ def binlog_has_complete_rows(source: CheckedSource) -> Iterator[str]:
 
 def server_id_is_unique(source: CheckedSource) -> Iterator[str]:
     """The server disconnects a binlog reader when another one connects with the same id."""
-    own = int(source.settings.get("server_id", "0"))
-    if own == source.server_id:
-        yield f"database.server.id is {own}, which is the server's own server_id; choose another number"
-    replicas = if_granted(source.session, "SHOW SLAVE HOSTS", "SHOW REPLICA HOSTS")
-    if any(int(row[0]) == source.server_id for row in replicas or ()):
-        yield f"database.server.id is {source.server_id}, which a connected replica uses; choose another number"
+    yield from prerequisites.server_id_in_use(source, "SHOW SLAVE HOSTS", "SHOW REPLICA HOSTS")
 
 
 def account_may_read_positions(source: CheckedSource) -> Iterator[str]:
@@ -90,7 +81,7 @@ def commits_are_seen(source: CheckedSource) -> Iterator[str]:
     if not sees_commits(source.session):
         name = account(source.session)
         yield f"the account {name} lacks PROCESS, which shows what a snapshot waits for; GRANT PROCESS ON *.* TO {name}"
-    if not query(source.session, f"SELECT 1 FROM ({_OTHER_ENGINES}) e LIMIT 1"):
+    if not query(source.session, f"SELECT 1 FROM ({prerequisites.OTHER_ENGINES}) e LIMIT 1"):
         return
     captured = set(source.tables)
     for database, table, engine in query(source.session, _OF_OTHER_ENGINES):
@@ -102,22 +93,15 @@ def commits_are_seen(source: CheckedSource) -> Iterator[str]:
             )
 
 
-_OTHER_ENGINES: Final = (
-    "SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS = 'YES' AND SUPPORT IN ('YES', 'DEFAULT') "
-    # SEQUENCE has no stored rows.
-    "AND ENGINE NOT IN ('InnoDB', 'SEQUENCE')"
-)
 _OF_OTHER_ENGINES: Final = (
-    f"SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE ENGINE IN ({_OTHER_ENGINES})"
+    "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES "
+    f"WHERE ENGINE IN ({prerequisites.OTHER_ENGINES})"
 )
 
 
 def binlog_is_durable(source: CheckedSource) -> Iterator[str]:
     """A crash may remove transactions that were sent to binlog readers; their GTIDs are then given to others."""
-    for name, why in (
-        ("sync_binlog", "a crash of the host can remove transactions from the binlog that were read already"),
-        ("innodb_flush_log_at_trx_commit", "a crash of the host can undo transactions that were read already"),
-    ):
+    for name, why in prerequisites.DURABLE:
         seen = source.settings.get(name, "1")
         if seen != "1":
             yield f"{name} is {seen}: {why}; SET GLOBAL {name} = 1, and set it in the option file"

@@ -29,8 +29,7 @@ from tailrace.producer.model.binlog_events import TransactionCommit, Transaction
 from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import connection as database
-from tailrace.producer.mysql import prerequisites, resume
-from tailrace.producer.mysql.authentication import transport_warning
+from tailrace.producer.mysql import resume
 from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.connection import SourceSettings, query
 from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
@@ -52,20 +51,17 @@ _GTID: Final = re.compile(r"GTID (\d+-\d+-\d+)")
 class MariaDbSource(MySqlSource):
     """Opens sessions and binlog streams of one server."""
 
+    _checks = MARIADB
+
     # -- sessions ----------------------------------------------------------------------------------------------------
 
-    def connect(self) -> Connection[Any]:
-        """Open a session, set the variables of MariaDB, and run the initial statements."""
-        connection = super().connect()
-        try:
-            # Of another server the check says what it is.
-            if "mariadb" in str(query(connection, "SELECT @@version")[0][0]).lower():
-                for statement in _SESSION:
-                    database.execute(connection, statement)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    def _prepare(self, connection: Connection[Any]) -> None:
+        """Run the initial statements, and set the variables of MariaDB."""
+        super()._prepare(connection)
+        # Of another server the check says what it is.
+        if "mariadb" in str(query(connection, "SELECT @@version")[0][0]).lower():
+            for statement in _SESSION:
+                database.execute(connection, statement)
 
     def open_snapshot_session(self) -> MariaDbSnapshotSession:
         """Connect."""
@@ -103,13 +99,6 @@ class MariaDbSource(MySqlSource):
         return XaStream(stream, history, prepared)
 
     # -- tables ------------------------------------------------------------------------------------------------------
-
-    def check(self, tables: Sequence[TableId]) -> Sequence[str]:
-        """Check server variables, grants, kinds of tables, and the protection of the connection."""
-        with closing(self.connect()) as session:
-            notes = prerequisites.check(session, tables, server_id=self._server_id, checks=MARIADB)
-            warning = transport_warning(session, self._settings.tls.mode)
-        return notes if warning is None else (warning, *notes)
 
     def list_tables(self, captures: TableFilter) -> list[TableId]:
         """Read information_schema.TABLES."""

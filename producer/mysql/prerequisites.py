@@ -86,15 +86,19 @@ def binlog_is_written(source: CheckedSource) -> Iterator[str]:
         yield "log_bin is OFF: there is no binlog; start the server with log_bin=binlog and server_id=1"
 
 
+COMPLETE_ROWS: Final = (
+    ("binlog_format", "ROW", "changes are logged as statements"),
+    ("binlog_row_image", "FULL", "rows are logged without some of their columns"),
+    ("binlog_row_metadata", "FULL", "rows are logged without names, signs and character sets of their columns"),
+)
+"""Settings, what they must be, and why."""
+
+
 def binlog_has_complete_rows(source: CheckedSource) -> Iterator[str]:
     """Rows are logged as images, with every column, its name and its sign."""
-    for name, expected, why in (
-        ("binlog_format", "ROW", "changes are logged as statements"),
-        ("binlog_row_image", "FULL", "rows are logged without some of their columns"),
-        ("binlog_row_metadata", "FULL", "rows are logged without names, signs and character sets of their columns"),
-    ):
-        seen = source.settings.get(name)
-        if seen is not None and seen.upper() != expected:
+    for name, expected, why in COMPLETE_ROWS:
+        seen = source.settings.get(name, expected)
+        if seen.upper() != expected:
             yield f"{name} is {seen}: {why}; SET PERSIST {name} = '{expected}'"
     options = source.settings.get("binlog_row_value_options", "")
     if options:
@@ -119,7 +123,7 @@ def transactions_are_seen(source: CheckedSource) -> Iterator[str]:
             f"SET PERSIST gtid_mode = ON (step by step: OFF_PERMISSIVE, ON_PERMISSIVE, ON), or "
             f"GRANT PROCESS ON *.* TO {name}"
         )
-    for (engine,) in query(source.session, _OTHER_ENGINES):
+    for (engine,) in query(source.session, OTHER_ENGINES):
         yield (
             f"gtid_mode is {mode}, and the server has the transactional engine {engine}: when its commits become "
             "visible is known by GTIDs only; SET PERSIST gtid_mode = ON (step by step: OFF_PERMISSIVE, ON_PERMISSIVE, "
@@ -131,20 +135,26 @@ def _has_gtids(source: CheckedSource) -> bool:
     return source.settings.get("gtid_mode", "OFF") == "ON"
 
 
-_OTHER_ENGINES: Final = (
+OTHER_ENGINES: Final = (
     "SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS = 'YES' AND SUPPORT IN ('YES', 'DEFAULT') "
-    "AND ENGINE <> 'InnoDB'"
+    # That of MariaDB's sequences has no stored rows.
+    "AND ENGINE NOT IN ('InnoDB', 'SEQUENCE')"
 )
 
 
 def server_id_is_unique(source: CheckedSource) -> Iterator[str]:
     """The server disconnects a binlog reader when another one connects with the same id."""
-    own = int(source.settings.get("server_id", "0"))
-    if own == 0:
+    if int(source.settings.get("server_id", "0")) == 0:
         yield "server_id of the server is 0: it sends its binlog to nobody; SET PERSIST server_id = 1"
+    yield from server_id_in_use(source, "SHOW SLAVE HOSTS", "SHOW REPLICAS")
+
+
+def server_id_in_use(source: CheckedSource, old: str, new: str) -> Iterator[str]:
+    """Compare the id with that of the server, and those of its replicas, which a statement of either name returns."""
+    own = int(source.settings.get("server_id", "0"))
     if own == source.server_id:
         yield f"database.server.id is {own}, which is the server's own server_id; choose another number"
-    replicas = if_granted(source.session, "SHOW SLAVE HOSTS", "SHOW REPLICAS")
+    replicas = if_granted(source.session, old, new)
     if any(int(row[0]) == source.server_id for row in replicas or ()):
         yield f"database.server.id is {source.server_id}, which a connected replica uses; choose another number"
 
@@ -213,12 +223,16 @@ def cascades_are_not_logged(source: CheckedSource) -> Iterator[str]:
             )
 
 
+DURABLE: Final = (
+    ("sync_binlog", "a crash of the host can remove transactions from the binlog that were read already"),
+    ("innodb_flush_log_at_trx_commit", "a crash of the host can undo transactions that were read already"),
+)
+"""Settings that must be 1, and why."""
+
+
 def binlog_is_durable(source: CheckedSource) -> Iterator[str]:
     """A crash may remove transactions that were sent to binlog readers; their GTIDs are then given to others."""
-    for name, why in (
-        ("sync_binlog", "a crash of the host can remove transactions from the binlog that were read already"),
-        ("innodb_flush_log_at_trx_commit", "a crash of the host can undo transactions that were read already"),
-    ):
+    for name, why in DURABLE:
         seen = source.settings.get(name, "1")
         if seen != "1":
             yield f"{name} is {seen}: {why}; SET PERSIST {name} = 1"

@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 class MySqlSource:
     """Opens sessions and binlog streams of one server."""
 
+    _checks = prerequisites.MYSQL
+
     def __init__(
         self,
         settings: SourceSettings,
@@ -56,15 +58,19 @@ class MySqlSource:
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     def connect(self) -> Connection[Any]:
-        """Open a session and run the initial statements."""
+        """Open a session and prepare it."""
         connection = database.connect(self._settings)
         try:
-            for statement in self._initial_statements:
-                database.execute(connection, statement)
+            self._prepare(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _prepare(self, connection: Connection[Any]) -> None:
+        """Run the initial statements."""
+        for statement in self._initial_statements:
+            database.execute(connection, statement)
 
     def open_snapshot_session(self) -> MySqlSnapshotSession:
         """Connect."""
@@ -104,7 +110,7 @@ class MySqlSource:
     def check(self, tables: Sequence[TableId]) -> Sequence[str]:
         """Check server variables, grants, character sets, and the protection of the connection."""
         with closing(self.connect()) as session:
-            notes = prerequisites.check(session, tables, server_id=self._server_id)
+            notes = prerequisites.check(session, tables, server_id=self._server_id, checks=self._checks)
             warning = transport_warning(session, self._settings.tls.mode)
         return notes if warning is None else (warning, *notes)
 
