@@ -22,19 +22,12 @@ from tests.support.binlog import account_settings, settings_of
 from tests.support.capture import eventually
 from tests.support.commit_hold import KINDS, HeldServer, prepare_commit
 from tests.support.replication import REPLICA_SETTINGS, follow, run
+from tests.support.unseen_commits import SEMI_SYNC
 
 OLDEST, LATER = VERSIONS = ("8.0.15", "8.0.33")
 NEWEST = pytest.param("9.7", marks=[pytest.mark.long, pytest.mark.mysql("9.7")])
 SEEN_LATE = {("8.0.15", "other session"), ("8.0.15", "one phase")}
 """Commits whose GTID is executed before their rows are visible."""
-SEMI_SYNC = {
-    "plugin_load_add": "semisync_master.so",
-    "rpl_semi_sync_master_wait_point": "AFTER_SYNC",
-    "rpl_semi_sync_master_wait_for_slave_count": 1,
-    "rpl_semi_sync_master_timeout": 600_000,
-    "rpl_semi_sync_master_wait_no_slave": "ON",
-}
-"""Holds a commit between binlog and engine; the package of the older version lacks the plugin."""
 HELD_BY_A_REPLICA = pytest.mark.parametrize("server", [LATER, NEWEST], indirect=True)
 
 pytestmark = pytest.mark.mysql(*VERSIONS)

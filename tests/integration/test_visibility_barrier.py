@@ -17,6 +17,7 @@ from tests.support.binlog import everything, settings_of
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
 from tests.support.replication import run
 from tests.support.topics import read_topic
+from tests.support.unseen_commits import SEMI_SYNC
 
 if TYPE_CHECKING:
     from tailrace.producer.model.split import Split
@@ -28,14 +29,6 @@ VERSIONS = pytest.mark.parametrize(
     "version", ["8.0.33", pytest.param("9.7", marks=[pytest.mark.long, pytest.mark.mysql("9.7")])]
 )
 CHUNK = 10
-SEMI_SYNC = {
-    "plugin_load_add": "semisync_master.so",
-    "rpl_semi_sync_master_wait_point": "AFTER_SYNC",
-    "rpl_semi_sync_master_wait_for_slave_count": 1,
-    # Without a replica that acknowledges, a transaction stays between binlog and engine for this long.
-    "rpl_semi_sync_master_timeout": 600_000,
-    "rpl_semi_sync_master_wait_no_slave": "ON",
-}
 
 
 @VERSIONS

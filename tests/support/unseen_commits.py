@@ -1,4 +1,4 @@
-"""A MySQL server without GTIDs, whose commits wait between the binlog and the engine."""
+"""MySQL servers whose commits wait between the binlog and the engine, and settings of one without GTIDs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ SEMI_SYNC = {
     "plugin_load_add": "semisync_master.so",
     "rpl_semi_sync_master_wait_point": "AFTER_SYNC",
     "rpl_semi_sync_master_wait_for_slave_count": 1,
+    # Without a replica that acknowledges, a transaction stays between binlog and engine for this long.
     "rpl_semi_sync_master_timeout": 600_000,
     "rpl_semi_sync_master_wait_no_slave": "ON",
 }
