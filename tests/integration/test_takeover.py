@@ -125,7 +125,8 @@ def test_force_replaces_existing_state(scenario: TakeoverScenario) -> None:
     with scenario.writer():
         scenario.start()
     scenario.stop()
-    with CaptureThread({**scenario.settings, "snapshot.mode": "no_data"}) as capture:
+    other = {"snapshot.mode": "no_data", "tailrace.missing.state.handling.mode": "snapshot"}
+    with CaptureThread({**scenario.settings, **other}) as capture:
         capture.wait_position(scenario.server)
     kafka = kafka_settings(configured(scenario.settings))
 
