@@ -43,7 +43,10 @@ def restore_version(context: ConsumerContext) -> None:
 
 
 def second_driver(context: ConsumerContext) -> None:
-    """Another driver is started on the same checkpoint: one of the two ends, with an error. The other one goes on."""
+    """Another driver is started on the same checkpoint: one of the two ends, with an error. The other one goes on.
+
+    A position that the ended one has stored in its last batch counts at the next start, which skips what is applied.
+    """
     context.keep_running()
     first, second = context.consumer, _another(context, context.checkpoint)
     said = {first: Said(first), second: Said(second)}
@@ -57,6 +60,9 @@ def second_driver(context: ConsumerContext) -> None:
             )
     if not first.running:
         context.consumer = second
+    if context.consumer.running:
+        stop(context.consumer)
+    context.start()
 
 
 def second_query(context: ConsumerContext) -> None:
