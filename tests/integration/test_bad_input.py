@@ -67,6 +67,7 @@ def test_unreachable_source(settings: dict[str, str], tmp_path: Path) -> None:
     assert "database.hostname" in said
 
 
+@pytest.mark.long
 def test_unreachable_kafka(settings: dict[str, str], tmp_path: Path) -> None:
     """No server listens on the port of Kafka."""
     said = _produce({**settings, "bootstrap.servers": "127.0.0.1:1"}, tmp_path)

@@ -341,6 +341,7 @@ def test_clock_that_differs_from_that_of_the_broker_is_named(broker: KafkaBroker
     assert caught.value.context["topic"] == "punctual"
 
 
+@pytest.mark.long
 def test_log_has_few_lines_of_its_own_while_no_broker_answers(
     mysql_server: MySqlServer, prefix: str, database: Database, tmp_path: Path
 ) -> None:

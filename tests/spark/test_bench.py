@@ -14,6 +14,7 @@ _ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.mysql, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 
+@pytest.mark.long
 def test_phases_up_to_the_consumer() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.bench", "--rows", "3000", "--changes", "400", "--phase", "consumer"],

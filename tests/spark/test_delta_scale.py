@@ -149,6 +149,7 @@ def test_a_batch_reads_the_files_of_its_keys_only(
     assert table.where("name LIKE 'new %'").count() == CHANGES
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_the_query_compacts_small_files_by_key(spark: SparkSession, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def operations(spark: SparkSession, path: Path) -> list[str]:
     return [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_short_runs_tend_their_tables(spark: SparkSession, tmp_path: Path) -> None:
     """Each run writes one batch, as with the trigger availableNow."""

@@ -152,13 +152,8 @@ def test_a_running_query(
     assert [text for text in commands if "readlink" in text]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "truncate",
-        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("read", "incremental", "altered", "tombstones")),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["truncate", "read", "incremental", "altered", "tombstones"])
 def test_what_is_left_to_queries(spark: SparkSession, written: Written, in_driver: Counter[str], kind: str) -> None:
     """One table has a record that is not plain; the others go on in the driver."""
     table, rows = written.tables[0], written.rows[0]
@@ -276,7 +271,8 @@ def fails(*_: object) -> Any:
     raise Py4JError("An error occurred while calling o1.none. Trace: Method none([]) does not exist")
 
 
-@pytest.mark.parametrize("failure", ["decoder", pytest.param("plan", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("failure", ["decoder", "plan"])
 def test_a_failure_before_the_commit(
     spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
@@ -315,6 +311,7 @@ def test_a_failure_that_passes(
     assert in_driver[failed[0].table] >= BATCHES - 4
 
 
+@pytest.mark.long
 def test_memory_for_some_tables(
     spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,7 +324,8 @@ def test_memory_for_some_tables(
     assert all(count >= BATCHES - 3 for count in (+in_driver).values())
 
 
-@pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("committed", [True, False])
 def test_a_commit_whose_result_is_not_known(
     spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch, *, committed: bool
 ) -> None:

@@ -141,6 +141,7 @@ def test_document_of_a_later_version_is_refused(spark: SparkSession, tmp_path: P
         read_document(spark, str(file), value)
 
 
+@pytest.mark.long
 def test_no_killed_write_loses_a_document(spark: SparkSession, faults: Faults, tmp_path: Path) -> None:
     """Each write ends at any of its steps, and the next one at any of its own."""
 
