@@ -49,6 +49,7 @@ READERS_KEY: Final = b"readers"
 STRUCTURE_KEY: Final = b"structure"
 SIGNALS_KEY: Final = b"signals"
 FORMAT_KEY: Final = b"format"
+REQUEST_START: Final = b"request/"
 FORMAT: Final = 1
 """Raise it if a program that does not know a new field or kind of record would go on wrongly."""
 
@@ -263,7 +264,7 @@ def structure_key(table: str) -> bytes:
 
 def request_key(number: int) -> bytes:
     """Return the key of the record of a pending incremental snapshot."""
-    return b"request/%d" % number
+    return b"%b%d" % (REQUEST_START, number)
 
 
 def known_key_key(table: object) -> bytes:

@@ -21,7 +21,9 @@ from tailrace.producer.model.codec import KeyTuple, RowKeys, SnapshotEncoder, Sn
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.split import KeyColumn, Range, SortKey
 from tailrace.producer.model.table import CatalogTable, Column, TableId
+from tailrace.producer.model.value_options import ValueOptions
 from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.verification import Keys, TextForm
 
 ReadOffset = Callable[[Mapping[str, Any]], "Offset"]
 """Reads an offset from the form that ``Offset.to_json`` returns."""
@@ -101,6 +103,24 @@ class Offset(Protocol):
 
     def including(self, transaction_id: str) -> Self:
         """Return the offset at the same position with one more transaction included."""
+
+
+class NotComparedError(Exception):
+    """Both sides have no text of a column that must be equal; the message says why."""
+
+
+class CanonicalText(NamedTuple):
+    """The texts of a column; the expression is NULL only where the server could not make one."""
+
+    form: TextForm
+    sql: str
+
+
+class RowTexts(NamedTuple):
+    """The texts of a row: expressions of its key columns, and of all compared columns."""
+
+    key: Sequence[str]
+    row: Sequence[str]
 
 
 class KeyOrdering(Protocol):
@@ -197,6 +217,15 @@ class SnapshotSession(SplitReader, Protocol):
         self, table: TableId, columns: Sequence[KeyColumn], key: KeyTuple, within: Range
     ) -> KeyTuple | None:
         """Return the least key in a range that is greater than ``key``."""
+
+    def canonical_text(self, column: Column, options: ValueOptions) -> CanonicalText:
+        """Return the texts of a column. Raises NotComparedError."""
+
+    def bucket_sums(self, task: SplitQuery, texts: RowTexts) -> list[tuple[int, int, int]]:
+        """Return number, rows and XOR of the checksums of each bucket that a range has rows of."""
+
+    def row_checksums(self, task: SplitQuery, texts: RowTexts, keys: Keys) -> list[tuple[str, str]]:
+        """Return the text of the key and the checksum of some rows of a range."""
 
     def close(self) -> None:
         """Close the session."""

@@ -12,16 +12,19 @@ from pymysql.connections import Connection
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError, TableLockedError, TableMissingError
 from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
-from tailrace.producer.model.protocols import Offset, SplitQuery
+from tailrace.producer.model.protocols import CanonicalText, Offset, RowTexts, SplitQuery
 from tailrace.producer.model.split import KeyColumn, Range
-from tailrace.producer.model.table import CatalogTable, TableId
+from tailrace.producer.model.table import CatalogTable, Column, TableId
+from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql import catalog, key_order, split_sql, watermark
 from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import disconnect, query
 from tailrace.producer.mysql.key_order import KeyOrder, from_select
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.result_stream import read_rows
+from tailrace.producer.mysql.types import canonical
 from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.verification import Keys
 
 VISIBLE_S: Final = 60.0
 """How long the transactions before the end of the binlog may take to become visible."""
@@ -190,6 +193,35 @@ class MySqlSnapshotSession:
         )
         return read_rows(self._connection, sql, codec, envelope)
 
+    # -- comparisons -------------------------------------------------------------------------------------------------
+
+    def canonical_text(self, column: Column, options: ValueOptions) -> CanonicalText:
+        """Return SQL."""
+        return canonical.canonical_text(column, options)
+
+    def bucket_sums(self, task: SplitQuery, texts: RowTexts) -> list[tuple[int, int, int]]:
+        """Aggregate on the server."""
+        answer = query(self._connection, split_sql.bucket_sums(task, texts))
+        if lost := sum(int(each[2]) for each in answer):
+            raise _no_text(task, lost)
+        return [(int(number), int(rows), int(high) << 64 | int(low)) for number, rows, _, high, low in answer]
+
+    def row_checksums(self, task: SplitQuery, texts: RowTexts, keys: Keys) -> list[tuple[str, str]]:
+        """Select them on the server."""
+        answer = query(self._connection, split_sql.row_checksums(task, texts, keys))
+        if lost := sum(key is None or checksum is None for key, checksum in answer):
+            raise _no_text(task, lost)
+        return [(str(key), str(checksum)) for key, checksum in answer]
+
     def close(self) -> None:
         """Close the connection at once."""
         disconnect(self._connection)
+
+
+def _no_text(task: SplitQuery, rows: int) -> SourceError:
+    return SourceError(
+        "the server made no text of some rows that are to be compared",
+        hint="raise max_allowed_packet of the server, to which the texts of a row must fit",
+        table=str(task.table),
+        rows=rows,
+    )

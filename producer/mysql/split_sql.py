@@ -1,4 +1,4 @@
-"""SQL of splits: predicates over a key range, and the queries that find bounds.
+"""SQL of splits: predicates over a key range, the queries that find bounds, and those of comparisons.
 
 Row comparisons ``(a, b) >= (1, 2)`` are expanded into AND and OR, since MySQL does not range-scan row tuples.
 """
@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from tailrace.producer.model.codec import KeyTuple
+from tailrace.producer.model.protocols import RowTexts, SplitQuery
 from tailrace.producer.model.split import KeyColumn, Range
 from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.mysql.key_order import literal, select_key
+from tailrace.schemas.verification import BUCKETS, CHECKSUM_DIGITS, Keys
 
 MAX_KEY_MS: Final = 60_000
 """The changes of all tables may wait for this query. It is short, unless the end of the index has many deleted rows."""
@@ -84,3 +86,42 @@ def _ordered(table: TableId, columns: Sequence[KeyColumn], span: Range, *, offse
         f"SELECT {_keys(columns)} FROM {table.quoted} WHERE {predicate(columns, span)} "
         f"ORDER BY {order} LIMIT 1 OFFSET {offset}"
     )
+
+
+def bucket_sums(task: SplitQuery, texts: RowTexts) -> str:
+    """Return the query for each bucket of a range: number, rows, rows without a text, XOR of the checksums' halves.
+
+    MySQL 5.7 and MariaDB have BIT_XOR of 64 bits only. The inner query of a range is not merged, so the checksum of a
+    row is made once. That of a whole table, which is not cut, may not fit into memory.
+    """
+    half = CHECKSUM_DIGITS // 2
+    xor = ", ".join(
+        f"BIT_XOR(CAST(CONV({part},16,10) AS UNSIGNED))" for part in (f"LEFT(c,{half})", f"RIGHT(c,{half})")
+    )
+    rows = (
+        f"SELECT CRC32({_joined(texts.key)})%{BUCKETS} AS b, {_checksum(_joined(texts.row))} AS c FROM {_range(task)}"
+    )
+    once = "/*+ NO_MERGE(t) */ " if task.columns else ""
+    return f"SELECT {once}b, COUNT(*), COUNT(*)-COUNT(c), {xor} FROM ({rows}) AS t GROUP BY b"
+
+
+def row_checksums(task: SplitQuery, texts: RowTexts, keys: Keys) -> str:
+    """Return the query for the text of the key and the checksum of some rows of a range."""
+    key, listed = _joined(texts.key), ",".join(map(str, keys.numbers))
+    return (
+        f"SELECT {key}, {_checksum(_joined(texts.row))} FROM {_range(task)} "
+        f"AND CRC32({key})%{keys.modulus} IN ({listed})"
+    )
+
+
+def _joined(texts: Sequence[str]) -> str:
+    # CONCAT and not CONCAT_WS, which leaves out what is NULL.
+    return "CONCAT({})".format(",',',".join(texts)) if len(texts) > 1 else texts[0]
+
+
+def _checksum(row: str) -> str:
+    return f"LEFT(SHA2({row},256),{CHECKSUM_DIGITS})"
+
+
+def _range(task: SplitQuery) -> str:
+    return f"{task.table.quoted} WHERE {predicate(task.columns, task.range)}"

@@ -30,7 +30,7 @@ _POINT: Final = struct.Struct("<iBIdd")
 _POINT_BYTES: Final = _POINT.size
 _NULL: Final = "null"
 _LITTLE_ENDIAN, _POINT_TYPE = 1, 1
-_NOTHING: Final = bytes.fromhex("00000000010700000000000000")
+NOTHING: Final = bytes.fromhex("00000000010700000000000000")
 """An empty GEOMETRYCOLLECTION without SRID. Debezium writes it if a NOT NULL column has no value."""
 
 _WKB: Final = ConnectField("wkb", ConnectSchema("bytes"))
@@ -86,7 +86,7 @@ class SpatialType(ColumnType):
     def from_text(self) -> Value:
         if self.column.data_type == "point":
             return Value(ValueKind.JSON, lambda data: point_json(data).encode())
-        nothing = None if self.column.nullable else geometry_json(_NOTHING).encode()
+        nothing = None if self.column.nullable else geometry_json(NOTHING).encode()
         return Value(ValueKind.JSON, lambda data: geometry_json(data).encode() if data else nothing)
 
     def from_image(self) -> Value:
