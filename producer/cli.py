@@ -1,4 +1,4 @@
-"""The producer's commands: ``produce``, ``config``, ``check`` and ``takeover``."""
+"""The producer's commands: ``produce``, ``config``, ``check``, ``takeover`` and ``checksums``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tailrace.producer.errors import PrerequisiteError
 from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.logging import configure_logging
+from tailrace.schemas.verification import ComparedTable, Request, SumsProgress, Window, from_line, to_line
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command("config")(show_config)
     app.command("check")(check)
     app.command("takeover")(takeover)
+    app.command("checksums")(checksums)
 
 
 def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
@@ -152,6 +154,25 @@ def takeover(
         for note in (*loaded.warnings, *result.notes):
             sys.stderr.write(f"note: {note}\n")
         sys.stdout.write(result.report(stored=not dry_run))
+
+
+def checksums(
+    *,
+    topic: Annotated[str, typer.Option("--topic", help="The topic of the table.")],
+    config: ConfigFile = None,
+    settings: Settings = None,
+    debug: Debug = False,
+) -> None:
+    """Print what of a table can be compared, then its checksums as standard input requests them; for ``verify``."""
+    with _configured(config, settings, debug) as loaded:
+        from tailrace.producer.verify.table_checksums import answers  # noqa: PLC0415
+
+        configure_logging("json", "error")
+        requests = (each for each in map(from_line, sys.stdin.buffer) if isinstance(each, Request))
+        for record in answers(loaded, topic, requests):
+            sys.stdout.buffer.write(to_line(record))
+            if isinstance(record, (ComparedTable, SumsProgress, Window)):
+                sys.stdout.buffer.flush()
 
 
 def stop_on_signals(limit_s: float = _STOP_LIMIT_S) -> threading.Event:

@@ -18,6 +18,7 @@
     ├── InstanceReplacedError         another instance has taken over the prefix
     ├── StateDamagedError             a record of the state topic is not one that the producer writes
     ├── StateLostError                the state topic was deleted
+    ├── TableNotReadError             the topic of a table lacks rows that are still to be read
     ├── TakeoverError                 the offset of a connector cannot be taken over
     ├── SchemaError                   runtime/errors.py
     │   └── TableDefinitionError      a table cannot be captured as it is defined
@@ -123,6 +124,10 @@ class SourceBehindError(BinlogError):
 
 class InstanceReplacedError(TailraceError):
     """Another instance has taken over the prefix."""
+
+
+class TableNotReadError(TailraceError):
+    """The topic of a table lacks rows that are still to be read."""
 
 
 class TakeoverError(TailraceError):

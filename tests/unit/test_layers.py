@@ -19,7 +19,7 @@ ALLOWED = {
 """Top folder -> the parts of the namespace that its modules may import."""
 
 PRODUCER_LEVELS = (
-    {"takeover"},
+    {"takeover", "verify"},
     {"app"},
     {"signals"},
     {"notifications"},

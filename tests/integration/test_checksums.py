@@ -1,0 +1,86 @@
+"""``tailrace checksums``: sums and rows of a table that has several ranges, and a table that is altered meanwhile."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tailrace.producer.verify.table_checksums import answers
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.verification import (
+    BUCKETS,
+    BucketSum,
+    ComparedTable,
+    Keys,
+    Request,
+    RowChecksum,
+    SumsProgress,
+    Window,
+)
+from tests.embedded.kafka import KafkaBroker
+from tests.support.capture import CaptureThread, configured, properties
+from tests.support.database import Database
+
+ROWS = 1 << 17
+"""More than two ranges."""
+
+
+@pytest.mark.long
+def test_sums_are_those_of_the_rows_of_all_ranges(database: Database, kafka_broker: KafkaBroker, prefix: str) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20), amount DECIMAL(9,2) ZEROFILL)")
+    database.execute("INSERT INTO t VALUES (1, 'n', 0.25)")
+    for power in range(17):
+        database.execute(f"INSERT INTO t SELECT id + {1 << power}, IF(id % 7, CONCAT('n', id), NULL), id / 4 FROM t")
+    settings = properties(database.server, kafka_broker, prefix, database.name)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+
+        def requests() -> Iterator[Request]:
+            yield Request(("id", "name", "amount"))
+            yield Request(("id", "name", "amount"), Keys.of_buckets(range(BUCKETS)))
+            yield Request(("id", "name", "amount"), Keys.of_texts(["1", "119999", "-1"]))
+            database.execute("ALTER TABLE t MODIFY name VARCHAR(300)")
+            yield Request(("id", "name", "amount"))
+
+        read = answers(configured(settings), f"{prefix}.{database.name}.t", requests())
+        table = next(read)
+        assert isinstance(table, ComparedTable)
+        sums, progress = {}, []
+        for record in read:
+            if isinstance(record, Window):
+                break
+            if isinstance(record, SumsProgress):
+                progress.append(record.rows)
+                continue
+            assert isinstance(record, BucketSum)
+            sums[record.bucket] = record.rows, int(record.xor, 16)
+        rows = {}
+        for record in read:
+            if isinstance(record, Window):
+                break
+            assert isinstance(record, RowChecksum)
+            rows[record.key] = int(record.checksum, 16)
+        assert rows.keys() == {str(number) for number in range(1, ROWS + 1)}
+        counts: Counter[int] = Counter()
+        xor: Counter[int] = Counter()
+        for key, checksum in rows.items():
+            number = zlib.crc32(key.encode()) % BUCKETS
+            counts[number] += 1
+            xor[number] ^= checksum
+        assert len(progress) > 2
+        assert progress[-1] == ROWS
+        assert sums == {number: (count, xor[number]) for number, count in counts.items()}
+
+        few = []
+        for record in read:
+            if isinstance(record, Window):
+                break
+            assert isinstance(record, RowChecksum)
+            few.append((record.key, int(record.checksum, 16)))
+        assert few == [(key, rows[key]) for key in ("1", "119999")]
+
+        with pytest.raises(SchemaError, match="was altered while it was compared"):
+            next(read)
