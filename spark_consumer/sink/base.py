@@ -190,6 +190,29 @@ class TendedSink(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class TargetRows:
+    """The rows of a target that the source has, and what was applied to it."""
+
+    rows: DataFrame
+    """Columns of the source have their names in records, in whatever case."""
+    applied: Mapping[int, int]
+    """Partition to the offset before which the rows have all records."""
+    applied_now: Callable[[], Mapping[int, int]]
+    """Called when the rows are read: the offsets behind which they have no record."""
+
+
+@runtime_checkable
+class ComparedSink(Protocol):
+    """A sink whose targets can be compared with their sources."""
+
+    def read_target(self, spark: SparkSession, schema: TableSchema) -> TargetRows:
+        """Return the target of a table as it is now; it is not changed.
+
+        Raises SinkError if there is none, or if it does not have one row for each row of the source.
+        """
+
+
 @runtime_checkable
 class DriverSink(Protocol):
     """A sink that can write a few changes without a query of the records."""

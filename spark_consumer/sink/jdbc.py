@@ -29,21 +29,22 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
-from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch, TargetRows
 from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.evolve import caught_up, evolve
-from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
+from tailrace.spark_consumer.sink.jdbc_columns import TargetForm, read_value
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
 from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations, truncate, wording
 from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, check_url, connection_properties
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, JdbcTable
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
-from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, StoredVersions, staged
-from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
+from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, StoredVersions, read_texts, staged
+from tailrace.spark_consumer.sink.ledger import Ledger, comparable, is_applied, missing_target, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.state import REMOVE_SHARD, SEVERAL, Stored, TargetState, key_text
+from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.target import require_key, require_same_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, entry_columns, versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
@@ -151,28 +152,57 @@ class JdbcSink(TargetSink[JdbcTarget]):
             table.begin(session, Stored(state.with_layout(form.layout.shape, ()), Ledger(schema.topic)))
         table.read(session)
 
+    def read_target(self, spark: SparkSession, schema: TableSchema) -> TargetRows:
+        """Return the table, with the ledger before and behind the query of its rows."""
+        with self._connections.session() as session:
+            table = self._table(session, schema)
+        if table.stored is None:
+            raise missing_target(table.sql_name, schema.topic)
+        ledger = comparable(
+            None if table.entry is None else table.entry.ledger, self._context, schema.topic, table.sql_name
+        )
+        form = self._form(schema)
+        kinds = {}
+        for column in (*form.source, *form.own):
+            stored = table.stored.column(column.name)
+            if stored is not None:
+                kinds[column.name] = stored.kind_for(column.kind) or column.kind
+        texts = read_texts(spark, self._client_options, table, kinds)
+        rows = texts.select(*(read_value(fn.col(quote(name)), kind).alias(name) for name, kind in kinds.items()))
+
+        def reached() -> Mapping[int, int]:
+            with self._connections.session() as later_session:
+                table.read(later_session)
+            return {} if table.entry is None else table.entry.ledger.reached
+
+        return TargetRows(form.layout.rows_of_source(rows, table.sql_name), ledger.applied, reached)
+
     def _target(self, schema: TableSchema) -> JdbcTarget:
         with self._connections.session() as session:
-            *schemas, name = (
-                PLACEHOLDER.sub(lambda found: getattr(schema, found[1]), part)
-                for part in self._options.table.split(".")
-            )
-            found = schemas[0] if schemas else self._dialect.current_schema(session)
-            if not found:
-                raise SinkError("the connection has no current schema", hint="name one in sink.url or in sink.table")
-            for part in (found, name):
-                self._dialect.check_name(part, f"the target of {schema.database}.{schema.table}")
-            if name.lower() == LEDGER_TABLE:
-                raise SinkError(
-                    f"a table cannot have the name {LEDGER_TABLE}: it is that of the sink's own table",
-                    hint="set another sink.table",
-                )
-            table = JdbcTable(self._dialect, found, name, shard=self._context.shard(schema.topic))
-            with self._ledgers:
-                table.read(session)
+            table = self._table(session, schema)
             if table.stored is not None:
                 table.drop_stages(session)
         return JdbcTarget(table, self._form(schema))
+
+    def _table(self, session: Session, schema: TableSchema) -> JdbcTable:
+        """Read the table of a captured table, which need not exist."""
+        *schemas, name = (
+            PLACEHOLDER.sub(lambda found: getattr(schema, found[1]), part) for part in self._options.table.split(".")
+        )
+        found = schemas[0] if schemas else self._dialect.current_schema(session)
+        if not found:
+            raise SinkError("the connection has no current schema", hint="name one in sink.url or in sink.table")
+        for part in (found, name):
+            self._dialect.check_name(part, f"the target of {schema.database}.{schema.table}")
+        if name.lower() == LEDGER_TABLE:
+            raise SinkError(
+                f"a table cannot have the name {LEDGER_TABLE}: it is that of the sink's own table",
+                hint="set another sink.table",
+            )
+        table = JdbcTable(self._dialect, found, name, shard=self._context.shard(schema.topic))
+        with self._ledgers:
+            table.read(session)
+        return table
 
     def _check_owner(self, table: JdbcTable, owner: TargetState, schema: TableSchema) -> None:
         if owner.topic != (schema.topic if table.shard is None else SEVERAL):

@@ -161,6 +161,35 @@ def _kind(column: TargetColumn, stored: StoredColumn) -> tp.DataType:
     return stored.kind_for(column.kind) or column.kind
 
 
+def _column(table: JdbcTable, name: str) -> str:
+    """Return a column of the table ``t``."""
+    found = require_table(table).column(name)
+    return f"t.{table.dialect.quote(name if found is None else found.name)}"
+
+
+def read_texts(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    table: JdbcTable,
+    kinds: Mapping[str, tp.DataType],
+    rest: str = "",
+) -> DataFrame:
+    """Return columns of a table, which the query calls ``t``, as texts: so no driver converts them (``read_value``).
+
+    ``options`` are those of Spark's reader; ``rest`` is the end of the query, with joins and conditions.
+    """
+    dialect, names = table.dialect, {name: f"c{number}" for number, name in enumerate(kinds)}
+    shown = (f"{dialect.text_of(_column(table, name), kind)} AS {names[name]}" for name, kind in kinds.items())
+    frame = (
+        spark.read.format("jdbc")
+        .options(**{**options, **dialect.reading, "fetchsize": _FETCHED, "pushDownPredicate": "false"})
+        .option("query", f"SELECT {', '.join(shown)} FROM {table.sql_name} AS t{rest}")
+        .option("customSchema", ", ".join(f"{name} STRING" for name in names.values()))
+        .load()
+    )
+    return frame.select(*(fn.col(own).alias(name) for name, own in names.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class StoredVersions:
     """The stored versions (versions.py) of one table, as Spark reads them; ``options`` are those of its reader.
@@ -193,8 +222,7 @@ class StoredVersions:
         return self._read("TRUE", f" JOIN ({keys}) AS s ON {concerned}")
 
     def _column(self, name: str) -> str:
-        found = require_table(self.table).column(name)
-        return f"t.{self.table.dialect.quote(name if found is None else found.name)}"
+        return _column(self.table, name)
 
     def _kinds(self) -> dict[str, tp.DataType]:
         """Return the types of the columns that are read, by name."""
@@ -207,17 +235,9 @@ class StoredVersions:
         return found
 
     def _read(self, condition: str, join: str = "") -> DataFrame:
-        kinds, dialect = self._kinds(), self.table.dialect
-        names = {name: f"c{number}" for number, name in enumerate(kinds)}
-        shown = (f"{dialect.text_of(self._column(name), kind)} AS {names[name]}" for name, kind in kinds.items())
-        frame = (
-            self.spark.read.format("jdbc")
-            .options(**{**self.options, **dialect.reading, "fetchsize": _FETCHED, "pushDownPredicate": "false"})
-            .option("query", f"SELECT {', '.join(shown)} FROM {self.table.sql_name} AS t{join} WHERE {condition}")
-            .option("customSchema", ", ".join(f"{name} STRING" for name in names.values()))
-            .load()
-        )
-        texts = {name: fn.col(own) for name, own in names.items()}
+        kinds = self._kinds()
+        frame = read_texts(self.spark, self.options, self.table, kinds, f"{join} WHERE {condition}")
+        texts = {name: fn.col(quote(name)) for name in kinds}
         sequences = {SEQUENCE_COLUMN, *(column.name for column in self.form.added if column.role is Role.SEQUENCE)}
         values: dict[str, Column] = {
             name: read_sequence(text) if name in sequences else read_value(text, kinds[name])

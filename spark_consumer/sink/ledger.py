@@ -50,12 +50,13 @@ from tailrace.schemas.known_fields import known_fields
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
 from tailrace.spark_consumer.normalize.truncation import later
+from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 from tailrace.spark_consumer.source.ranges import EARLIEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tailrace.spark_consumer.sink.base import Write
+    from tailrace.spark_consumer.sink.base import SinkContext, Write
     from tailrace.spark_consumer.source.ranges import TopicRange
 
 AppliedOffsets = Mapping[int, int]
@@ -65,6 +66,8 @@ ENTRY: Final = "tailrace"
 """Where a text has the ledger."""
 FORMAT: Final = 1
 """The version of an entry (runtime/stored_format.py)."""
+LEAVE_OUT: Final = "leave the table out with --tables"
+"""What to do about a target that cannot be compared with its source."""
 _OF_THE_WHOLE: Final = frozenset({"format", "program"})
 """Fields that are not of one topic."""
 
@@ -189,6 +192,12 @@ class Ledger:
     def applied(self) -> AppliedOffsets:
         """The offsets before which records need not be read."""
         return {number: min(self.append[number], self.merge[number]) for number in self.append.keys() & self.merge}
+
+    @property
+    def reached(self) -> AppliedOffsets:
+        """The offsets behind which no record is applied."""
+        known = self.append.keys() | self.merge
+        return {number: max(self.append.get(number, 0), self.merge.get(number, 0)) for number in known}
 
     def appended(self, found: TopicRange) -> Ledger:
         """Return the ledger after the rows of a range have been appended."""
@@ -343,3 +352,24 @@ def require_reached(
         back = {number: applied[number] for number in sorted(known) if applied[number] < begins[number]}
         back = nothing if moved else back
         raise TargetBehindError(topic, back, begins, step=step, truncated=truncated, whole_from=nothing)
+
+
+def missing_target(name: str, topic: str) -> SinkError:
+    """Return the error for a target that does not exist."""
+    return SinkError(f"there is no table {name}", hint="start the query that writes it", topic=topic)
+
+
+def comparable(ledger: Ledger | None, context: SinkContext, topic: str, name: str) -> Ledger:
+    """Return the ledger of a target. Raises SinkError if the rows cannot be compared by it."""
+    if context.shard(topic) is not None or (ledger is not None and ledger.others is not None):
+        raise SinkError(f"{name} has the rows of several tables, which are not compared yet", hint=LEAVE_OUT)
+    if ledger is None:
+        raise SinkError(
+            f"{name} does not tell what it has applied, so its rows belong to no moment of the source",
+            hint="let its query write to it once",
+            topic=topic,
+        )
+    if ledger.topic != topic:
+        raise SinkError(f"{name} belongs to another topic", hint=LEAVE_OUT, table_topic=ledger.topic, topic=topic)
+    ledger.require_same_topic(context.topic_id(topic), name, hint=NEW_TOPIC_REMEDY, table=name)
+    return ledger

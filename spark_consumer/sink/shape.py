@@ -27,7 +27,7 @@ from tailrace.spark_consumer.source.json_decoder import METADATA
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
     from tailrace.runtime.config.draft import Draft
 
@@ -131,6 +131,15 @@ class Layout:
     def takes_changelog(self) -> bool:
         """Whether every change counts, and a key can have several rows."""
         return _IMAGES[self.shape] is Images.CHANGELOG
+
+    def rows_of_source(self, rows: DataFrame, target: str) -> DataFrame:
+        """Return the rows of a target that the source has. Raises SinkError if its rows are changes or versions."""
+        if self.takes_changelog:
+            raise SinkError(
+                f"{target} has the shape {self.shape}, whose rows are not those of the source",
+                hint="leave the table out with --tables",
+            )
+        return rows.where(~fn.coalesce(fn.col(IS_DELETED), fn.lit(False))) if self.keeps_deleted else rows
 
     @property
     def keeps_deleted(self) -> bool:

@@ -27,11 +27,11 @@ from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import without_truncated
-from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch, TargetRows
 from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.evolve import caught_up, evolve, take_over
 from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge
-from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
+from tailrace.spark_consumer.sink.ledger import Ledger, comparable, is_applied, missing_target, not_applied
 from tailrace.spark_consumer.sink.open_table import After, Committer, OpenTable
 from tailrace.spark_consumer.sink.shape import TableOptions
 from tailrace.spark_consumer.sink.state import OF_A_SHARD, REMOVE_SHARD, SEVERAL, TargetState, key_text
@@ -82,6 +82,20 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         table.share(self._context.shard(topic))
         layout = self._options.layout_of(topic, self._context.prefix)
         return OpenTable(table, topic, layout, self._committer)
+
+    def read_target(self, spark: SparkSession, schema: TableSchema) -> TargetRows:  # noqa: ARG002 - that of the sink
+        """Return the table, with the ledger before and behind the query of its rows."""
+        table, topic = self._table(schema), schema.topic
+        if not table.exists:
+            raise missing_target(table.name, topic)
+        table.require_format()
+
+        def ledger() -> Ledger:
+            return comparable(table.ledger(topic), self._context, topic, table.name)
+
+        before = ledger()
+        layout = self._options.layout_of(topic, self._context.prefix)
+        return TargetRows(layout.rows_of_source(table.rows(), table.name), before.applied, lambda: ledger().reached)
 
     def _refresh(self, opened: OpenTable[Table]) -> None:
         opened.table.refresh()
