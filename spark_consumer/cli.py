@@ -1,21 +1,24 @@
-"""The commands of the consumer: ``tailrace consume`` and ``tailrace reload``."""
+"""The commands of the consumer: ``tailrace consume``, ``tailrace reload`` and ``tailrace verify``."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
 from tailrace.runtime.error_report import reporting_errors
+from tailrace.runtime.logging import configure_logging
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command("consume")(consume)
     app.command("reload")(reload)
+    app.command("verify")(verify)
 
 
 def reload(
@@ -61,3 +64,35 @@ def consume(
         from tailrace.spark_consumer import app  # noqa: PLC0415
 
         app.run(loaded.model_copy(update={"log_level": "debug"}) if debug else loaded)
+
+
+def verify(
+    *,
+    config: Annotated[Path, typer.Option("--config", help="Configuration of the producer.")],
+    consumer: Annotated[Path, typer.Option("--consumer", help="Configuration of the consumer.")],
+    tables: Annotated[
+        str, typer.Option("--tables", help="Regular expression of db.table; all tables without it.")
+    ] = "",
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source", help="What runs the producer's tailrace, such as 'ssh db tailrace'; --config is there."
+        ),
+    ] = None,
+    wait: Annotated[
+        float, typer.Option("--wait", help="Seconds that a target may take to apply what the source shows.")
+    ] = 600.0,
+    settings: Settings = None,
+    debug: Debug = False,
+) -> None:
+    """Compare the target tables with the source while both are written. Exit code 0: equal, 3: different, 1: error."""
+    with reporting_errors(debug=debug):
+        from tailrace.spark_consumer.config import load  # noqa: PLC0415
+
+        loaded = load(consumer, os.environ, parse_settings(settings))
+        configure_logging(loaded.log_format, "debug" if debug else loaded.log_level)
+        from tailrace.spark_consumer.verify import command  # noqa: PLC0415
+
+        options = command.VerifyOptions(command.source_command(source, str(config)), tables, wait)
+        code = command.verify(loaded, options)
+    raise typer.Exit(code)

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "tailrace.spark_consumer"
 LAYERS = (
-    {"app", "cli", "reload"},
+    {"app", "cli", "reload", "verify"},
     {"query", "session"},
     {"config", "pipeline"},
     {"tables"},
@@ -32,8 +32,8 @@ LAYERS = (
 """Modules and packages of each layer, the highest layer first."""
 
 WITHIN_A_LAYER = {
-    *(("cli", name) for name in ("app", "reload")),
-    ("reload", "app"),
+    *(("cli", name) for name in ("app", "reload", "verify")),
+    *((name, "app") for name in ("reload", "verify")),
     ("jars", "artifacts"),
     *((name, "jvm") for name in ("driver_plan", "files", "local_rows")),
     ("errors", "java_errors"),

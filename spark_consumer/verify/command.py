@@ -1,0 +1,202 @@
+"""``tailrace verify``: compares the targets of a query with their sources, one table after another."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import structlog
+
+from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.names import schemas_topic, watermarks_topic
+from tailrace.schemas.verification import NULL, ComparedTable, TextForm
+from tailrace.spark_consumer import session
+from tailrace.spark_consumer.app import load_sinks
+from tailrace.spark_consumer.config import ConsumerConfig
+from tailrace.spark_consumer.errors import SinkError, as_tailrace_error
+from tailrace.spark_consumer.query import table_topics
+from tailrace.spark_consumer.sink.base import ComparedSink, SinkContext
+from tailrace.spark_consumer.sink.ledger import LEAVE_OUT
+from tailrace.spark_consumer.sink.routing import SinkRouter
+from tailrace.spark_consumer.small_data import with_settings
+from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.formats.select import record_format
+from tailrace.spark_consumer.source.kafka import range_options
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
+from tailrace.spark_consumer.source.runs import SnapshotRuns
+from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.split_ends import SplitEnds
+from tailrace.spark_consumer.source.topic_ids import TopicIds
+from tailrace.spark_consumer.tables.reading import Reading
+from tailrace.spark_consumer.transform.rules import Rules
+from tailrace.spark_consumer.verify.compare import Outcome, TableComparison, Topics
+from tailrace.spark_consumer.verify.source import SourceChecksums
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.sink.base import Sink
+
+EQUAL: Final = 0
+FAILED: Final = 1
+DIFFERENT: Final = 3
+_QUERY: Final = "tailrace-verify"
+_SETTINGS: Final = {"spark.sql.ansi.enabled": "true"}
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """What is compared, and how."""
+
+    source: Sequence[str]
+    """The command of the source, with its configuration."""
+    tables: str = ""
+    """A regular expression of ``db.table``; empty: all tables of the query."""
+    wait_s: float = 600.0
+
+
+def source_command(command: str | None, config: str) -> list[str]:
+    """Return the command that reads the source."""
+    given = [sys.executable, "-m", "tailrace.producer"] if command is None else shlex.split(command)
+    return [*given, "checksums", "--config", config]
+
+
+def verify(config: ConsumerConfig, options: VerifyOptions) -> int:
+    """Compare in a session of its own; return the exit code."""
+    spark = session.build(config, [sink.plugin for sink in load_sinks(config)])
+    try:
+        return compare_tables(spark, config, options)
+    finally:
+        spark.stop()
+
+
+def compare_tables(spark: SparkSession, config: ConsumerConfig, options: VerifyOptions) -> int:
+    """Compare the tables; print a line for each key that differs, and log a line for each table."""
+    codes = set()
+    with _opened(spark, config, options) as (names, sink_of, topics):
+        for topic in names:
+            try:
+                topics.reading.schemas.refresh(spark)
+                schema = topics.reading.schemas.versions(topic)[-1]
+                _require_equal_shape(config.transforms.rules, schema)
+                with SourceChecksums(options.source, topic) as source:
+                    compared = TableComparison(spark, source, sink_of(topic), schema, topics, wait_s=options.wait_s)
+                    result = compared.run(_print)
+            except Exception as error:  # noqa: BLE001 - the other tables are compared
+                log.error(
+                    "table not compared",
+                    topic=topic,
+                    error=str(as_tailrace_error(error, "the table cannot be compared")),
+                )
+                codes.add(FAILED)
+            else:
+                codes.add(_log(topic, result))
+    return next(code for code in (DIFFERENT, FAILED, EQUAL) if code in codes)
+
+
+def _require_equal_shape(rules: Rules, schema: TableSchema) -> None:
+    name = schema.database, schema.table
+    if rules.transform_of(*name) is not None or rules.target_of(*name) != name:
+        raise SinkError("tables with a transform or a route are not compared yet", hint=LEAVE_OUT, topic=schema.topic)
+
+
+def _print(plan: ComparedTable, key: str, difference: str) -> None:
+    line = {"topic": plan.topic, "difference": difference, "key": shown_key(plan, key)}
+    sys.stdout.buffer.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.flush()
+
+
+def _log(topic: str, result: Outcome) -> int:
+    """Log the result of a table; return its exit code."""
+    differs, undecided = result.different.total(), result.undecided
+    if result.excluded:
+        log.warning("columns not compared", topic=topic, columns=dict(result.excluded))
+    log.info(
+        "table compared",
+        topic=topic,
+        result="different" if differs else "not decided" if undecided else "equal",
+        rows=result.rows,
+        **result.different,
+        not_decided=undecided,
+    )
+    return DIFFERENT if differs else FAILED if undecided else EQUAL
+
+
+def shown_key(plan: ComparedTable, text: str) -> dict[str, Any]:
+    """Return the values of a key, from its text; of bytes that are no UTF-8 the hexadecimal digits."""
+    forms = {column.name: column.form for column in plan.columns}
+    return {name: _shown(forms[name], value) for name, value in zip(plan.key, text.split(","), strict=True)}
+
+
+def _shown(form: TextForm, text: str) -> Any:
+    if text == NULL:
+        return None
+    if form is TextForm.INTEGER:
+        return int(text)
+    if form is not TextForm.BYTES:
+        return text
+    try:
+        return bytes.fromhex(text).decode()
+    except UnicodeDecodeError:
+        return {"hex": text}
+
+
+@contextmanager
+def _opened(
+    spark: SparkSession, config: ConsumerConfig, options: VerifyOptions
+) -> Iterator[tuple[Sequence[str], Callable[[str], ComparedSink], Topics]]:
+    """Yield the topics of the tables, the function to the sink of one, and what reads topics; the sinks are closed."""
+    try:
+        wanted, start = re.compile(options.tables), f"{config.topic_prefix}."
+    except re.error as error:
+        raise ConfigError([f"--tables {options.tables!r} is no regular expression: {error}"]) from error
+    topics = [
+        topic
+        for topic in table_topics(spark, config)
+        if not options.tables or wanted.fullmatch(topic.removeprefix(start))
+    ]
+    if not topics:
+        raise ConfigError([f"--tables {options.tables}: the query reads no such table"])
+    client, prefix = config.kafka_client, config.topic_prefix
+    schemas = SchemaTracker(ControlTopic(schemas_topic(prefix), client))
+    schemas.refresh(spark)
+    source = range_options(client=client, query_id=_QUERY, extra=config.source_options)
+    reading = Reading(source, schemas, record_format(config.format_settings), is_compacted=lambda _: True)
+    admin = SharedAdmin(client)
+    ids = TopicIds(admin)
+    ids.refresh(spark, topics)
+    context = SinkContext(
+        query_id=_QUERY,
+        prefix=prefix,
+        client=client,
+        runs=SnapshotRuns(ControlTopic(watermarks_topic(prefix), client)),
+        topic_id=ids.get,
+    )
+    router = SinkRouter(load_sinks(config), prefix)
+    opened: dict[str, Sink] = {}
+
+    def sink_of(topic: str) -> ComparedSink:
+        sink = router.of(topic)
+        if sink.name not in opened:
+            opened[sink.name] = sink.open(spark, context)
+        target = opened[sink.name]
+        if not isinstance(target, ComparedSink):
+            raise SinkError(f"targets of the sink {sink.plugin.name} are not compared yet", hint=LEAVE_OUT)
+        return target
+
+    try:
+        with with_settings(spark, _SETTINGS):
+            yield topics, sink_of, Topics(reading, SplitEnds(ControlTopic(watermarks_topic(prefix), client)))
+    finally:
+        for each in opened.values():
+            each.close()
+        admin.close()

@@ -1,0 +1,246 @@
+"""Compares one target with its source while both are written.
+
+First the sums of all buckets. Then, for the buckets that differ, the rows. A key is different only if its rows are
+unequal and no record of it is between the beginning of the source's window and the end of the topic behind the reading
+of the target: then the row of the source and that of the target are those of the same last record. Of the other unequal
+keys nothing is known, and they are looked at again, with a new window.
+
+The end of the topic, and not what the target has applied: a target commits a truncation before the offsets behind it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+from pyspark.sql import functions as fn
+
+from tailrace.schemas.rowkind import Op
+from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.verification import BUCKETS, BucketSum, ComparedTable, Keys, Window
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
+from tailrace.spark_consumer.source.topic_ends import end_offsets
+from tailrace.spark_consumer.verify.target import RowTexts, bucket_sums, compared_columns, is_in, row_checksums
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.sink.base import ComparedSink, TargetRows
+    from tailrace.spark_consumer.source.split_ends import SplitEnds
+    from tailrace.spark_consumer.tables.reading import Reading
+
+_ROUNDS: Final = 6
+"""How often keys are looked at that change all the time."""
+_ROWS: Final = 500_000
+"""Rows of each side that are in memory, as far as the buckets allow."""
+_KEYS: Final = 20_000
+"""Keys that one query has as literals."""
+_POLL_S: Final = 1.0
+_START: Final = Sequence(0, 0, 0, 0, 0)
+
+log = structlog.get_logger(__name__)
+
+
+class SourceReader(Protocol):
+    """The checksums of the table at its source."""
+
+    def plan(self) -> ComparedTable:
+        """Return what can be compared."""
+
+    def sums(self, columns: Collection[str]) -> tuple[dict[int, BucketSum], Window]:
+        """Return the sums of the buckets that have rows."""
+
+    def rows(self, columns: Collection[str], keys: Keys) -> tuple[dict[str, str], Window]:
+        """Return the checksums of some rows, by the text of the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of a query."""
+
+    reading: Reading
+    ends: SplitEnds
+
+    def created(self, spark: SparkSession, topic: str) -> Sequence | None:
+        """Return where the table of a topic was created last, if the topic may have rows of a former one.
+
+        A target removes those rows, and no record of the topic says so.
+        """
+        self.ends.refresh(spark)
+        return self.ends.created(topic)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What is known of one table."""
+
+    rows: int
+    """Rows of the source."""
+    excluded: Mapping[str, str]
+    """The columns that are not compared, and why."""
+    different: Counter[str] = field(default_factory=Counter)
+    """Keys by what is wrong: missing, extra, different or twice."""
+    undecided: int = 0
+    """Keys that changed each time they were looked at."""
+
+
+class TableComparison:
+    """Compares one table."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: SourceReader,
+        sink: ComparedSink,
+        schema: TableSchema,
+        topics: Topics,
+        *,
+        wait_s: float,
+    ) -> None:
+        """``wait_s``: how long the target may take to apply what the source shows."""
+        self._spark, self._source, self._sink, self._schema = spark, source, sink, schema
+        self._topics, self._wait_s = topics, wait_s
+
+    def run(self, report: Callable[[ComparedTable, str, str], None]) -> Outcome:
+        """Return the result; ``report`` takes the text of each key that differs, and how.
+
+        Raises TailraceError if the table cannot be compared.
+        """
+        plan = self._source.plan()
+        chosen = compared_columns(plan, self._sink.read_target(self._spark, self._schema).rows.schema)
+        if missing := [name for name in plan.key if name not in chosen.names]:
+            raise SinkError(
+                f"the table cannot be compared: key column {missing[0]}: {chosen.excluded[missing[0]]}",
+                hint="load the table again, so that it has the key of the source",
+                topic=plan.topic,
+            )
+        texts = RowTexts(plan, chosen.names)
+        sums, window = self._source.sums(chosen.names)
+        stored = bucket_sums(texts.checksums(self._target(window).rows))
+        result = Outcome(sum(each.rows for each in sums.values()), chosen.excluded)
+        parts = list(_parts(sums, stored))
+        wanted: set[str] | None = None
+        for _ in range(_ROUNDS):
+            changed: set[str] = set()
+            for part in parts:
+                unequal, unknown = self._look(texts, chosen.names, part, wanted)
+                changed |= unknown
+                for key, difference in sorted(unequal.items()):
+                    report(plan, key, difference)
+                    result.different[difference] += 1
+            if not changed:
+                return result
+            keys = sorted(changed)
+            parts = [Keys.of_texts(keys[at : at + _KEYS]) for at in range(0, len(keys), _KEYS)]
+            wanted = changed
+        result.undecided = len(changed)
+        return result
+
+    def _look(
+        self, texts: RowTexts, columns: Collection[str], part: Keys, wanted: Collection[str] | None
+    ) -> tuple[dict[str, str], set[str]]:
+        """Compare some rows; return how keys differ, and the unequal keys that have changed meanwhile."""
+        created = self._topics.created(self._spark, self._schema.topic)
+        rows, window = self._source.rows(columns, part)
+        target = self._target(window)
+        stored = row_checksums(texts.checksums(target.rows), part)
+        unequal = {
+            key: _difference(rows.get(key), stored.get(key, []))
+            for key in rows.keys() | stored.keys()
+            if stored.get(key, []) != [rows.get(key)] and (wanted is None or key in wanted)
+        }
+        changed = unequal.keys() & self._changed(texts, window, target, part) if unequal else set()
+        if unequal and self._topics.created(self._spark, self._schema.topic) != created:
+            raise SinkError(
+                "the table was created again while it was compared",
+                hint="run the command again",
+                topic=self._schema.topic,
+            )
+        log.info(
+            "rows compared",
+            topic=self._schema.topic,
+            rows=len(rows),
+            unequal=len(unequal),
+            changed_meanwhile=len(changed),
+        )
+        return {key: how for key, how in unequal.items() if key not in changed}, changed
+
+    def _target(self, window: Window) -> TargetRows:
+        """Return the target when it has applied everything before the end of a window."""
+        until = time.monotonic() + self._wait_s
+        while True:
+            found = self._sink.read_target(self._spark, self._schema)
+            behind = {number: end for number, end in window.ends.items() if found.applied.get(number, 0) < end}
+            if not behind:
+                return found
+            if time.monotonic() > until:
+                raise SinkError(
+                    "the target has not applied what the source shows",
+                    hint="start the query of the target, look into its status, or raise --wait",
+                    topic=self._schema.topic,
+                    applied={number: found.applied.get(number, 0) for number in behind},
+                    wanted=behind,
+                )
+            time.sleep(_POLL_S)
+
+    def _changed(self, texts: RowTexts, window: Window, target: TargetRows, part: Keys) -> set[str]:
+        """Return the keys of a part that have a record between the beginning of a window and the end of the topic."""
+        topic, applied = self._schema.topic, target.applied_now()
+        if any(applied.get(number, 0) < end for number, end in target.applied.items()):
+            raise SinkError("the target went back while it was compared", hint="run the command again", topic=topic)
+        reading = self._topics.reading
+        ends = end_offsets(self._spark, reading.source, topic, applied.keys() | window.ends.keys())
+        partitions = {
+            number: OffsetRange(window.begins.get(number, 0), end)
+            for number, end in ends.items()
+            if window.begins.get(number, 0) < end
+        }
+        if not partitions:
+            return set()
+        read = TopicRange(topic, partitions)
+        reading.schemas.refresh(self._spark)
+        raw = reading.read(self._spark, read)
+        schema, decoded = reading.decode(raw, topic, Images.UPSERT, ())
+        # Of a delete that was compacted away only the tombstone is left. Its place does not matter here.
+        decoded = reading.with_tombstones(raw, decoded, schema, read, dict.fromkeys(partitions, _START))
+        is_truncation = fn.col("op") == Op.TRUNCATE.value
+        names = (fn.coalesce(fn.col("after")[name], fn.col("before")[name]).alias(name) for name in schema.key)
+        rows = decoded.select(is_truncation.alias("truncated"), *names)
+        keys = rows.select("truncated", texts.key(rows).alias("key")).where(fn.col("truncated") | is_in(part))
+        found = keys.distinct().collect()
+        if any(row["truncated"] for row in found):
+            raise SinkError("the table was truncated while it was compared", hint="run the command again", topic=topic)
+        return {row["key"] for row in found}
+
+
+def _difference(row: str | None, found: list[str]) -> str:
+    if row is None:
+        return "extra"
+    if not found:
+        return "missing"
+    return "different" if len(found) == 1 else "twice"
+
+
+def _parts(sums: Mapping[int, BucketSum], stored: Mapping[int, BucketSum]) -> Iterator[Keys]:
+    """Yield the buckets that differ, in groups whose rows are in memory together."""
+    group: set[int] = set()
+    rows = 0
+    for number in range(BUCKETS):
+        sides = [each[number] for each in (sums, stored) if number in each]
+        if sums.get(number) == stored.get(number):
+            continue
+        size = max(each.rows for each in sides)
+        if group and rows + size > _ROWS:
+            yield Keys.of_buckets(group)
+            group, rows = set(), 0
+        group.add(number)
+        rows += size
+    if group:
+        yield Keys.of_buckets(group)
