@@ -6,7 +6,7 @@ import random
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 from pyspark.sql import functions as fn
@@ -19,11 +19,13 @@ from tailrace.spark_consumer import decode, latest
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.verify.canonical import canonical_text
 from tests.embedded.kafka import KafkaBroker
-from tests.support.capture import CaptureThread, configured, properties
+from tests.support.capture import CaptureThread, configured, eventually, properties, records_of
 from tests.support.database import Database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.embedded.mysql import MySqlServer
 
 TYPES: Final = {
     "ti": "TINYINT",
@@ -132,6 +134,8 @@ EXTREMES: Final[Mapping[str, list[object]]] = {
 }
 
 
+_LAST: Final = 1000
+
 INEXACT: Final[Mapping[str, list[object]]] = {
     "dt": ["2020-02-30", "0069-02-31"],
     "t0": ["2021-02-29 01:02:03"],
@@ -201,6 +205,12 @@ def _fill(database: Database, rows: list[dict[str, object]]) -> None:
         )
 
 
+def _is_written(broker: KafkaBroker, prefix: str, database: Database) -> bool:
+    """Return whether the topic has the last row."""
+    records = records_of(broker.bootstrap, prefix, database.name, "t")
+    return any(each.value is not None and each.json["after"]["id"] == _LAST for each in records)
+
+
 def _compared(
     spark: SparkSession, database: Database, broker: KafkaBroker, prefix: str, *, options: dict[str, str], count: int
 ) -> tuple[dict[int, dict[str, Any]], dict[int, dict[str, Any]], dict[str, str]]:
@@ -211,8 +221,8 @@ def _compared(
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         database.execute("UPDATE t SET ti = ti + 1 WHERE id % 2 AND ti < 100")  # these come from the binlog
-        database.execute("INSERT INTO t (id, bi) VALUES (1000, 5)")
-        capture.wait_position(database.server)
+        database.execute("INSERT INTO t (id, bi) VALUES (%s, 5)", (_LAST,))
+        eventually(lambda: _is_written(broker, prefix, database), "the last change")
     config = configured(settings)
     texts, excluded = {}, {}
     with closing(mysql_source(config).connect()) as session, session.cursor() as cursor:
@@ -290,6 +300,26 @@ def test_texts_are_equal_in_every_mode(
     server, target, excluded = _compared(spark, database, kafka_broker, prefix, options=modes, count=20)
 
     assert set(excluded) == EXCLUDED.get(modes["time.precision.mode"], {"j"})
+
+    different = {
+        (number, name): (text, target[number][name])
+        for number, row in server.items()
+        for name, text in row.items()
+        if text != target[number][name]
+    }
+    assert not different
+
+
+@pytest.mark.long
+@pytest.mark.mariadb
+@pytest.mark.timeout(900)
+def test_texts_of_mariadb_are_equal(spark: SparkSession, kafka_broker: KafkaBroker, prefix: str) -> None:
+    from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415
+
+    with MariaDbServer(settings=SOURCE) as running:
+        database = Database(cast("MySqlServer", running), f"d_{prefix}")
+        connector = {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector"}
+        server, target, _ = _compared(spark, database, kafka_broker, prefix, options=connector, count=20)
 
     different = {
         (number, name): (text, target[number][name])
