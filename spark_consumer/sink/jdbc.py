@@ -39,7 +39,7 @@ from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, 
 from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, JdbcTable
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
-from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, StoredVersions, read_texts, staged
+from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, StoredVersions, read_texts, staged, stored_kinds
 from tailrace.spark_consumer.sink.ledger import Ledger, comparable, is_applied, missing_target, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
@@ -162,11 +162,7 @@ class JdbcSink(TargetSink[JdbcTarget]):
             None if table.entry is None else table.entry.ledger, self._context, schema.topic, table.sql_name
         )
         form = self._form(schema)
-        kinds = {}
-        for column in (*form.source, *form.own):
-            stored = table.stored.column(column.name)
-            if stored is not None:
-                kinds[column.name] = stored.kind_for(column.kind) or column.kind
+        kinds = stored_kinds(table, (*form.source, *form.own))
         texts = read_texts(spark, self._client_options, table, kinds)
         rows = texts.select(*(read_value(fn.col(quote(name)), kind).alias(name) for name, kind in kinds.items()))
 

@@ -161,6 +161,13 @@ def _kind(column: TargetColumn, stored: StoredColumn) -> tp.DataType:
     return stored.kind_for(column.kind) or column.kind
 
 
+def stored_kinds(table: JdbcTable, columns: Iterable[TargetColumn]) -> dict[str, tp.DataType]:
+    """Return the types of those columns that the table has, by name."""
+    stored = require_table(table)
+    found = ((column, stored.column(column.name)) for column in columns)
+    return {column.name: _kind(column, each) for column, each in found if each is not None}
+
+
 def _column(table: JdbcTable, name: str) -> str:
     """Return a column of the table ``t``."""
     found = require_table(table).column(name)
@@ -207,32 +214,27 @@ class StoredVersions:
 
     def valid_at(self, sequence: Position) -> DataFrame:
         """Return the versions that begin before a sequence and end behind it."""
-        bound, until = self.table.dialect.binary(sequence_bytes(sequence)), self._column(UNTIL)
-        return self._read(f"{self._column(SEQUENCE_COLUMN)} < {bound} AND ({until} IS NULL OR {until} > {bound})")
+        bound, until = self.table.dialect.binary(sequence_bytes(sequence)), _column(self.table, UNTIL)
+        return self._read(
+            f"{_column(self.table, SEQUENCE_COLUMN)} < {bound} AND ({until} IS NULL OR {until} > {bound})"
+        )
 
     def ending_behind(self, stage: str) -> DataFrame:
         """Return the versions of the keys in a staging table that end behind the sequence there, or have no end."""
-        quote, until = self.table.dialect.quote, self._column(UNTIL)
+        quote, until = self.table.dialect.quote, _column(self.table, UNTIL)
         key = {name: quote(f"c{number}") for number, name in enumerate(self.form.schema.key)}
         sequence = quote(SEQUENCE_COLUMN)
-        same = (f"{self._column(name)} = s.{own}" for name, own in key.items())
+        same = (f"{_column(self.table, name)} = s.{own}" for name, own in key.items())
         concerned = " AND ".join((*same, f"({until} IS NULL OR {until} >= s.{sequence})"))
         # A task that ran again has staged its keys twice.
         keys = f"SELECT DISTINCT {', '.join((*key.values(), sequence))} FROM {stage}"
         return self._read("TRUE", f" JOIN ({keys}) AS s ON {concerned}")
 
-    def _column(self, name: str) -> str:
-        return _column(self.table, name)
-
     def _kinds(self) -> dict[str, tp.DataType]:
         """Return the types of the columns that are read, by name."""
-        stored = require_table(self.table)
-        found: dict[str, tp.DataType] = {SEQUENCE_COLUMN: tp.BinaryType()}
-        for column in (*self.form.source, *self.form.added):
-            each = stored.column(column.name)
-            if each is not None and (column.name in self.source or column.name in self.form.added_names):
-                found[column.name] = each.kind_for(column.kind) or column.kind
-        return found
+        names = {*self.source, *self.form.added_names}
+        columns = (column for column in (*self.form.source, *self.form.added) if column.name in names)
+        return {SEQUENCE_COLUMN: tp.BinaryType(), **stored_kinds(self.table, columns)}
 
     def _read(self, condition: str, join: str = "") -> DataFrame:
         kinds = self._kinds()
