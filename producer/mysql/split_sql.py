@@ -99,7 +99,7 @@ def bucket_sums(task: SplitQuery, texts: RowTexts) -> str:
         f"BIT_XOR(CAST(CONV({part},16,10) AS UNSIGNED))" for part in (f"LEFT(c,{half})", f"RIGHT(c,{half})")
     )
     rows = (
-        f"SELECT CRC32({_joined(texts.key)})%{BUCKETS} AS b, {_checksum(_joined(texts.row))} AS c FROM {_range(task)}"
+        f"SELECT {_number(_joined(texts.key), BUCKETS)} AS b, {_checksum(_joined(texts.row))} AS c FROM {_range(task)}"
     )
     once = "/*+ NO_MERGE(t) */ " if task.columns else ""
     return f"SELECT {once}b, COUNT(*), COUNT(*)-COUNT(c), {xor} FROM ({rows}) AS t GROUP BY b"
@@ -110,13 +110,17 @@ def row_checksums(task: SplitQuery, texts: RowTexts, keys: Keys) -> str:
     key, listed = _joined(texts.key), ",".join(map(str, keys.numbers))
     return (
         f"SELECT {key}, {_checksum(_joined(texts.row))} FROM {_range(task)} "
-        f"AND CRC32({key})%{keys.modulus} IN ({listed})"
+        f"AND {_number(key, keys.modulus)} IN ({listed})"
     )
 
 
 def _joined(texts: Sequence[str]) -> str:
     # CONCAT and not CONCAT_WS, which leaves out what is NULL.
     return "CONCAT({})".format(",',',".join(texts)) if len(texts) > 1 else texts[0]
+
+
+def _number(key: str, modulus: int) -> str:
+    return f"CRC32({key})%{modulus}"
 
 
 def _checksum(row: str) -> str:

@@ -24,6 +24,7 @@ from tailrace.producer.model.protocols import NotComparedError, RowTexts, Snapsh
 from tailrace.producer.model.table import Table, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
+from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
 from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
 from tailrace.producer.verify.progress import ProducerProgress
@@ -53,8 +54,8 @@ def answers(config: ProducerConfig, topic: str, requests: Iterable[Request]) -> 
     or in one of them: the texts of both belong to one definition.
     """
     source = mysql_source(config)
-    names = CapturedTables(config, lambda _: None, lambda *_: 0)  # type: ignore[arg-type,return-value]
-    tables = [table for table in source.list_tables(config.filters.tables.includes) if names.topic(table) == topic]
+    topic_of = TopicNames(config.topics).table
+    tables = [table for table in source.list_tables(config.filters.tables.includes) if topic_of(table) == topic]
     if len(tables) != 1:
         raise ConfigError([f"topic {topic} is that of {len(tables)} captured tables, and one is needed"])
     with closing(source.open_snapshot_session()) as session:

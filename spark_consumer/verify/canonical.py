@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.schemas.verification import BUCKETS, CHECKSUM_DIGITS, NULL, TextForm
+from tailrace.schemas.verification import CHECKSUM_DIGITS, NULL, TextForm
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -39,9 +39,9 @@ def checksum(text: Column) -> Column:
     return fn.substring(fn.sha2(text.cast("binary"), 256), 1, CHECKSUM_DIGITS)
 
 
-def bucket(key: Column) -> Column:
-    """Return the bucket of a row, from the text of its key."""
-    return (fn.crc32(key.cast("binary")) % BUCKETS).cast("int")
+def key_number(key: Column, modulus: int) -> Column:
+    """Return the CRC-32 of the text of a key, modulo a number; with ``BUCKETS`` it is the bucket."""
+    return fn.crc32(key.cast("binary")) % modulus
 
 
 def _integer(value: Column, kind: tp.DataType) -> Column | None:

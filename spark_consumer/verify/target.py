@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
-from tailrace.schemas.verification import BucketSum, ComparedTable, Keys
+from tailrace.schemas.verification import BUCKETS, BucketSum, ComparedTable, Keys
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.verify.canonical import bucket, canonical_text, checksum, joined
+from tailrace.spark_consumer.verify.canonical import canonical_text, checksum, joined, key_number
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -61,7 +61,9 @@ class RowTexts:
         key = joined([texts[name] for name in self._key])
         # The texts are one step: an expression that calls Java may not be below an aggregate.
         made = rows.select(key.alias("key"), joined(list(texts.values())).alias("text"))
-        return made.select(bucket(fn.col("key")).alias("bucket"), "key", checksum(fn.col("text")).alias("checksum"))
+        return made.select(
+            key_number(fn.col("key"), BUCKETS).alias("bucket"), "key", checksum(fn.col("text")).alias("checksum")
+        )
 
     def _texts(self, rows: DataFrame, names: Collection[str]) -> dict[str, Column]:
         kinds = {field.name.lower(): field.dataType for field in rows.schema}
@@ -95,4 +97,4 @@ def row_checksums(checksums: DataFrame, keys: Keys) -> dict[str, list[str]]:
 
 def is_in(keys: Keys) -> Column:
     """Return whether the text of a key, in the column ``key``, is one of some."""
-    return (fn.crc32(fn.col("key").cast("binary")) % keys.modulus).isin(list(keys.numbers))
+    return key_number(fn.col("key"), keys.modulus).isin(list(keys.numbers))
