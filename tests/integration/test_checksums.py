@@ -15,6 +15,7 @@ from tailrace.schemas.verification import (
     BucketSum,
     ComparedTable,
     Keys,
+    Record,
     Request,
     RowChecksum,
     SumsProgress,
@@ -26,6 +27,25 @@ from tests.support.database import Database
 
 ROWS = 1 << 17
 """More than two ranges."""
+
+
+def _answer(records: Iterator[Record]) -> list[Record]:
+    """Return the records before the window, which ends an answer."""
+    answer: list[Record] = []
+    for record in records:
+        if isinstance(record, Window):
+            return answer
+        answer.append(record)
+    raise AssertionError(answer[-3:])
+
+
+def _rows(records: Iterator[Record]) -> list[tuple[str, str]]:
+    """Return key and checksum of the rows of an answer."""
+    rows = []
+    for record in _answer(records):
+        assert isinstance(record, RowChecksum)
+        rows.append((record.key, record.checksum))
+    return rows
 
 
 @pytest.mark.long
@@ -48,21 +68,11 @@ def test_sums_are_those_of_the_rows_of_all_ranges(database: Database, kafka_brok
         read = answers(configured(settings), f"{prefix}.{database.name}.t", requests())
         table = next(read)
         assert isinstance(table, ComparedTable)
-        sums, progress = {}, []
-        for record in read:
-            if isinstance(record, Window):
-                break
-            if isinstance(record, SumsProgress):
-                progress.append(record.rows)
-                continue
-            assert isinstance(record, BucketSum)
-            sums[record.bucket] = record.rows, int(record.xor, 16)
-        rows = {}
-        for record in read:
-            if isinstance(record, Window):
-                break
-            assert isinstance(record, RowChecksum)
-            rows[record.key] = int(record.checksum, 16)
+        answer = _answer(read)
+        progress = [record.rows for record in answer if isinstance(record, SumsProgress)]
+        sums = {each.bucket: (each.rows, int(each.xor, 16)) for each in answer if isinstance(each, BucketSum)}
+        assert len(answer) == len(progress) + len(sums)
+        rows = {key: int(checksum, 16) for key, checksum in _rows(read)}
         assert rows.keys() == {str(number) for number in range(1, ROWS + 1)}
         counts: Counter[int] = Counter()
         xor: Counter[int] = Counter()
@@ -74,12 +84,7 @@ def test_sums_are_those_of_the_rows_of_all_ranges(database: Database, kafka_brok
         assert progress[-1] == ROWS
         assert sums == {number: (count, xor[number]) for number, count in counts.items()}
 
-        few = []
-        for record in read:
-            if isinstance(record, Window):
-                break
-            assert isinstance(record, RowChecksum)
-            few.append((record.key, int(record.checksum, 16)))
+        few = [(key, int(checksum, 16)) for key, checksum in _rows(read)]
         assert few == [(key, rows[key]) for key in ("1", "119999")]
 
         with pytest.raises(SchemaError, match="was altered while it was compared"):

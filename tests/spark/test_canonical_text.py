@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from tests.embedded.mysql import MySqlServer
 
+Texts = dict[int, dict[str, Any]]
+"""Row to column to text."""
+
 TYPES: Final = {
     "ti": "TINYINT",
     "tu": "TINYINT UNSIGNED ZEROFILL",
@@ -213,7 +216,7 @@ def _is_written(broker: KafkaBroker, prefix: str, database: Database) -> bool:
 
 def _compared(
     spark: SparkSession, database: Database, broker: KafkaBroker, prefix: str, *, options: dict[str, str], count: int
-) -> tuple[dict[int, dict[str, Any]], dict[int, dict[str, Any]], dict[str, str]]:
+) -> tuple[Texts, Texts, dict[str, str]]:
     """Return the texts of the server and of Spark, by id, and the columns that are not compared."""
     settings = properties(database.server, broker, prefix, database.name, options)
     inexact = options.get("event.converting.failure.handling.mode") == "warn"
@@ -253,18 +256,22 @@ def _compared(
     return server, {row["_id"]: {name: row[name] for name in texts} for row in found}, excluded
 
 
-@pytest.mark.timeout(900)
-def test_texts_are_equal(spark: SparkSession, database: Database, kafka_broker: KafkaBroker, prefix: str) -> None:
-    server, target, excluded = _compared(spark, database, kafka_broker, prefix, options={}, count=40)
-
-    assert set(excluded) == {"j"}
-    different = {
+def _different(server: Texts, target: Texts) -> dict[tuple[int, str], tuple[Any, Any]]:
+    """Return the texts that differ, by row and column."""
+    return {
         (number, name): (text, target[number][name])
         for number, row in server.items()
         for name, text in row.items()
         if text != target[number][name]
     }
-    assert not different
+
+
+@pytest.mark.timeout(900)
+def test_texts_are_equal(spark: SparkSession, database: Database, kafka_broker: KafkaBroker, prefix: str) -> None:
+    server, target, excluded = _compared(spark, database, kafka_broker, prefix, options={}, count=40)
+
+    assert set(excluded) == {"j"}
+    assert not _different(server, target)
     assert set(server) == set(target)
     assert not [text for row in server.values() for text in row.values() if text is None or "," in text]
     for name in set(TYPES) - {"b1", "g", "j", "p"}:
@@ -301,13 +308,7 @@ def test_texts_are_equal_in_every_mode(
 
     assert set(excluded) == EXCLUDED.get(modes["time.precision.mode"], {"j"})
 
-    different = {
-        (number, name): (text, target[number][name])
-        for number, row in server.items()
-        for name, text in row.items()
-        if text != target[number][name]
-    }
-    assert not different
+    assert not _different(server, target)
 
 
 @pytest.mark.long
@@ -321,10 +322,4 @@ def test_texts_of_mariadb_are_equal(spark: SparkSession, kafka_broker: KafkaBrok
         connector = {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector"}
         server, target, _ = _compared(spark, database, kafka_broker, prefix, options=connector, count=20)
 
-    different = {
-        (number, name): (text, target[number][name])
-        for number, row in server.items()
-        for name, text in row.items()
-        if text != target[number][name]
-    }
-    assert not different
+    assert not _different(server, target)
