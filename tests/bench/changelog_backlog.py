@@ -57,8 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "maxOffsetsPerTrigger": str(options.batch),
                 **dict(options.set),
             }
-            if options.sink == "kafka":
-                del given["sink.path"]
             parsed = config.parse(given)
             sinks = load_sinks(parsed)
             spark = spark or session.build(parsed, [sink.plugin for sink in sinks])

@@ -160,9 +160,8 @@ class RecoveryCases:
         run = Run(table, prefix, seed=11, keys=60, events=120)
         for transaction in run.transactions:
             own.write(transaction)
-        given = settings(feed.broker, prefix, tmp_path, maxOffsetsPerTrigger=60)
-        del given["sink.path"]
-        given |= {"sink": backend.sink, **backend.settings()}
+        given = settings(feed.broker, prefix, tmp_path, sink=backend.sink, maxOffsetsPerTrigger=60)
+        given |= backend.settings()
 
         for moment in backend.kills:
             assert run_consumer(tmp_path, given, moment) == -signal.SIGKILL, moment

@@ -23,6 +23,7 @@ from tailrace.spark_consumer.tables.progress import TablePosition
 from tailrace.spark_consumer.tables.services import PipelineSettings
 from tests.sinks.backend import SinkBackend
 from tests.spark.records import Feed, Message, Table
+from tests.spark.running import upkeep_off
 from tests.support.topics import end_offset
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class BatchRunner:
                 "topic.prefix": feed.prefix,
                 "checkpointLocation": self._checkpoint,
                 "sink": backend.sink,
+                **upkeep_off(backend.sink),
                 **backend.settings(),
                 **(more or {}),
             }

@@ -211,7 +211,6 @@ def test_consumer_with_a_rest_catalog(
         catalog = {f"spark.sql.catalog.lake{name}": value for name, value in lake.items()}
         given = {**settings(kafka_broker, prefix, tmp_path, sink="iceberg"), "sink.table": "lake.shop.{table}"}
         given |= catalog
-        del given["sink.path"]
         spark = spark.newSession()
         for name, value in {**catalog, "spark.sql.catalog.lake.cache-enabled": "false"}.items():
             spark.conf.set(name, value)
@@ -387,7 +386,6 @@ def test_older_and_lost_checkpoints_lose_and_double_nothing(
     backend = IcebergBackend(spark, kafka_broker, tmp_path)
     rows = {i: {"id": i, "name": "snapshot"} for i in range(8)}
     given = {**settings(kafka_broker, prefix, tmp_path, sink="iceberg"), **backend.settings()}
-    del given["sink.path"]
     checkpoint, backup = tmp_path / "checkpoint", tmp_path / "backup"
 
     def update(key: int, name: str, pos: int) -> None:

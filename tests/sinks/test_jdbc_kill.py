@@ -33,8 +33,7 @@ def test_table_is_exact_after_kills_at_every_step_of_a_batch(
     run = Run(table, prefix, seed=11, keys=60, events=120)
     for transaction in run.transactions:
         feed.write(transaction)
-    given = settings(kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=60)
-    given = {name: value for name, value in given.items() if name != "sink.path"} | {"sink": "jdbc"}
+    given = settings(kafka_broker, prefix, tmp_path, sink="jdbc", maxOffsetsPerTrigger=60)
     given |= backend.settings()
 
     run_killed(

@@ -225,8 +225,7 @@ def test_running_query_takes_up_a_table_of_one_of_its_sinks(
     feed = Feed(kafka_broker, prefix)
     gone, other = (feed.table(table_schema(prefix, name, INTEGER)) for name in ("lake", "up"))
     lake, up = DeltaBackend(spark, kafka_broker, tmp_path), UpsertKafkaBackend(spark, kafka_broker, tmp_path)
-    given = settings(kafka_broker, prefix, tmp_path)
-    del given["sink"], given["sink.path"]
+    given = settings(kafka_broker, prefix, tmp_path, sink=None)
     given |= {"trigger.availableNow": "false", "trigger.processingTime": "1 second", "sinks": "lake,up"}
     given |= {"tailrace.parked.table.retry.ms": retry_ms}
     for name, backend in (("lake", lake), ("up", up)):

@@ -31,8 +31,7 @@ NUMBER: Final = ConnectField("n", connect("int32"))
 
 def query(broker: KafkaBroker, prefix: str, work: Path, backends: Mapping[str, SinkBackend]) -> dict[str, str]:
     """Return the configuration of a query whose sinks have the tables whose names begin as theirs."""
-    given = settings(broker, prefix, work, maxOffsetsPerTrigger=100)
-    del given["sink"], given["sink.path"]
+    given = settings(broker, prefix, work, sink=None, maxOffsetsPerTrigger=100)
     given["sinks"] = ",".join(backends)
     for name, backend in backends.items():
         given[f"sinks.{name}.type"] = backend.sink

@@ -96,9 +96,8 @@ def test_tables_of_each_shape_are_exact_after_kills_at_every_step(
         runs[name] = Run(table, prefix, seed=40 + number, keys=40, events=120)
         for transaction in runs[name].transactions:
             feed.write(transaction)
-    given = settings(kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=100)
-    del given["sink.path"]
-    given |= {"sink": target.sink, **target.settings()}
+    given = settings(kafka_broker, prefix, tmp_path, sink=target.sink, maxOffsetsPerTrigger=100)
+    given |= target.settings()
     given["sink.shape.overrides"] = ";".join(rf"shop\.{name}:{shape}" for name, shape in SHAPES.items())
 
     run_killed(tmp_path, given, target.moments)

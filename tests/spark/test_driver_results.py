@@ -105,7 +105,6 @@ def test_as_by_queries(
         "tailrace.table.threads": "1",
         "sink.shape.overrides": "shop\\.soft:soft-delete",
         "add.fields": "source.pos,op",
-        "sink.optimize.batches": "0",  # upkeep commits in the background, when it can
     }
     written = count_driver_batches(monkeypatch)
     one, other = tmp_path / "driver", tmp_path / "queries"

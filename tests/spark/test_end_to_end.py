@@ -23,14 +23,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 
 
-def given(source: CapturedSource, work: Path, **changes: object) -> dict[str, str]:
+def given(source: CapturedSource, work: Path, sink: str = "delta", **changes: object) -> dict[str, str]:
     """Return a configuration that reads everything in at least two batches."""
     offsets = sum(len(rows) for rows in source.tables.values())  # each row is written once or more
-    own: dict[str, object] = {"maxOffsetsPerTrigger": offsets, **changes}
-    found = settings(source.broker, source.prefix, work, **own)
-    if found["sink"] not in {"delta", "parquet"}:
-        del found["sink.path"]
-    return found
+    return settings(source.broker, source.prefix, work, sink=sink, **{"maxOffsetsPerTrigger": offsets, **changes})
 
 
 def rows_of(frame: DataFrame) -> Iterator[dict[str, Any]]:

@@ -73,7 +73,6 @@ def test_table_is_exact_after_kills_at_every_step_of_a_batch(
         feed.write(transaction)
     given = settings(kafka_broker, prefix, tmp_path, maxOffsetsPerTrigger=60, sink=sink)
     if sink == "iceberg":
-        del given["sink.path"]
         given["sink.table"] = "iceberg.{database}.{table}"
 
     run_killed(tmp_path, given, ("after-append:1", "before-merge:2", "after-merge:1", "after-write_batch:2"))

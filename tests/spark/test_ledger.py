@@ -94,7 +94,6 @@ def test_changelog_of_a_new_topic_of_the_same_name_is_not_mixed(
     feed = Feed(kafka_broker, prefix)
     table = feed.table(table_schema(prefix, "t"))
     given = settings(kafka_broker, prefix, tmp_path, sink="console")
-    del given["sink.path"]
     feed.write(table.change("c", None, {"id": 1, "name": "old"}, pos=100))
     consume(spark, given)
     delete_topic(kafka_broker, table.schema.topic)

@@ -194,7 +194,6 @@ def test_record_that_a_transform_fails_for_is_named_and_can_be_skipped(
         "transforms.t.projection": "*, cast(name AS INT) AS number",
     }
     if sink == "kafka":
-        del given["sink.path"]
         given["sink.topic"] = out
     feed.write(table.snapshot(prefix, 0, rows, low=10, high=20))
     if sink == "kafka":

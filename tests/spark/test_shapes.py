@@ -27,6 +27,7 @@ SHAPES = r"shop\.history:history;shop\.versions:scd2;SHOP\.deleted:soft-delete"
 class Target(NamedTuple):
     """Where the tables of a sink are."""
 
+    sink: str
     settings: dict[str, str]
     read: Callable[[str], DataFrame]
     """Returns a table; nested values are no texts."""
@@ -44,10 +45,10 @@ def target(spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, reque
     """Each sink with shapes."""
     if request.param == "delta":
         path = tmp_path / "tables"
-        return Target({"sink": "delta", "sink.path": str(path)}, lambda name: read_delta(spark, path / "shop" / name))
+        return Target("delta", {}, lambda name: read_delta(spark, path / "shop" / name))
     if request.param == "iceberg":
         lake = IcebergBackend(spark, kafka_broker, tmp_path)
-        return Target({"sink": "iceberg", **lake.settings()}, lambda name: spark.read.table(lake.name(name)))
+        return Target("iceberg", lake.settings(), lambda name: spark.read.table(lake.name(name)))
 
     class Database(JdbcBackend):
         database = request.param
@@ -60,7 +61,7 @@ def target(spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, reque
         nested = {"more": fn.from_json("more", "map<string, string>")} if "more" in found.columns else {}
         return found.withColumns(nested)
 
-    return Target({"sink": "jdbc", **backend.settings()}, read)
+    return Target("jdbc", backend.settings(), read)
 
 
 def read_delta(spark: SparkSession, path: Path) -> DataFrame:
@@ -75,9 +76,7 @@ def test_older_and_lost_checkpoints_change_nothing(
     """A snapshot whose second split waits for its end, changes, and the same records once more."""
     feed = Feed(kafka_broker, prefix)
     tables = {name: feed.table(table_schema(prefix, name)) for name in ("history", "versions", "deleted", "plain")}
-    given = settings(kafka_broker, prefix, tmp_path)
-    del given["sink.path"]
-    given |= target.settings
+    given = settings(kafka_broker, prefix, tmp_path, sink=target.sink) | target.settings
     given |= {"sink.shape.overrides": SHAPES, "add.fields": "source.pos:pos"}
     # A deleted row has the values of the target, and versions are those of its columns.
     given |= {"transforms": "t", "transforms.t.source-table": r"shop\.deleted, shop\.versions"}

@@ -43,7 +43,6 @@ def test_many_small_tables(
     feed = Feed(kafka_broker, prefix)
     tables = [feed.table(table_schema(prefix, f"t{number}")) for number in range(8)]
     given = settings(kafka_broker, prefix, tmp_path) | {"sink.properties.delta.enableChangeDataFeed": follows}
-    given["sink.optimize.batches"] = "0"  # upkeep would commit in between
     rows: list[Row] = [{"id": key, "name": "a"} for key in range(4)]
     for table in tables:
         feed.write(m for row in rows for m in table.change("c", None, row, pos=10 + row["id"]))

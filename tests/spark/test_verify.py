@@ -80,7 +80,7 @@ def tables_of(sink: str, name: str, work: Path) -> tuple[dict[str, str], str]:
     """Return the settings of a sink, and the name of its target in SQL."""
     if sink == "delta":
         return {}, f"delta.`{work}/tables/{name}/t`"
-    return {"sink": "iceberg", "sink.table": "iceberg.{database}.{table}"}, f"iceberg.{name}.t"
+    return {"sink.table": "iceberg.{database}.{table}"}, f"iceberg.{name}.t"
 
 
 @pytest.mark.long
@@ -97,9 +97,7 @@ def test_planted_faults_are_reported_and_nothing_else(
 ) -> None:
     fill(database)
     of_sink, target = tables_of(sink, database.name, tmp_path)
-    given = settings(kafka_broker, prefix, tmp_path) | of_sink
-    if sink != "delta":
-        del given["sink.path"]
+    given = settings(kafka_broker, prefix, tmp_path, sink=sink) | of_sink
     with captured(spark, database, kafka_broker, prefix, given=given, work=tmp_path) as verified:
         database.execute("UPDATE t SET name = CONCAT(name, ' ') WHERE a % 3 = 0")
         database.execute("DELETE FROM t WHERE a = 5")
@@ -193,7 +191,6 @@ def test_planted_faults_of_a_database_target(
     target = backend(spark, kafka_broker, tmp_path)
     fill(database)
     given = settings(kafka_broker, prefix, tmp_path, sink="jdbc", **target.settings())
-    del given["sink.path"]
     with captured(spark, database, kafka_broker, prefix, given=given, work=tmp_path) as verified:
         database.execute("UPDATE t SET name = CONCAT(name, ' ') WHERE a % 3 = 0")
         consume(spark, given)

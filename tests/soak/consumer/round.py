@@ -237,16 +237,15 @@ class Running:
     def _consumer(self, cluster: SparkCluster | None, archive: Path, folder: Path, checkpoint: Path) -> DriverProcess:
         own = {"trigger.availableNow": "false", "trigger.processingTime": "1 second", "maxOffsetsPerTrigger": "2000"}
         own |= {"tailrace.parked.table.retry.ms": "5000", "checkpointLocation": str(checkpoint)}
-        given = settings(self._broker, self._prefix, self._folder, **own)
-        sink = {name: given.pop(name) for name in ("sink.path",)} | {"sink.optimize.batches": "5"}
+        given = settings(self._broker, self._prefix, self._folder, sink=None, **own)
+        sink = {"sink.path": str(self._folder / "tables"), "sink.optimize.batches": "5"}
         if self._has_several_sinks:
-            del given["sink"]
             given["sinks"] = "some,others"
             for name, tables in (("some", r".*\.by_t.*"), ("others", r".*\.by_[^t].*")):
                 given |= {f"sinks.{name}.type": "delta", f"sinks.{name}.table.include.list": tables}
                 given |= {f"sinks.{name}.{key}": value for key, value in sink.items()}
         else:
-            given |= sink
+            given |= {"sink": "delta", **sink}
         if cluster is None:
             return LocalConsumer(given, folder)
         return SubmittedConsumer(cluster, archive, given, folder)
