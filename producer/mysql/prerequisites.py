@@ -72,12 +72,23 @@ def check(
 def server_is_supported(source: CheckedSource) -> Iterator[str]:
     """MySQL since 8.0.1: older servers and MariaDB do not log column names and signs as needed."""
     version = source.settings.get("version", "")
+    for name, why in _NO_BINLOG.items():
+        if name.lower() in version.lower():
+            yield f"the server is {version}: {why}"
+            return
     if "mariadb" in version.lower():
         yield f"the server is {version}: it is not MySQL; set connector.class=mariadb"
         return
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     if numbers < (8, 0, 1):
         yield f"the server is MySQL {version}, which cannot log column names and signs; upgrade to 8.0.14 or newer"
+
+
+_NO_BINLOG: Final = {
+    "TiDB": "TiDB has no binlog of MySQL; its TiCDC writes Debezium events",
+    "Vitess": "the proxy of Vitess sends no binlog; set database.hostname to the MySQL server of each shard",
+}
+"""What speaks the protocol only, and why it cannot be captured."""
 
 
 def binlog_is_written(source: CheckedSource) -> Iterator[str]:
