@@ -33,9 +33,9 @@ class Column:
     """What decides the bytes of the values of a column; equal from the catalog and from a TABLE_MAP event.
 
     ``data_type`` is one of: tinyint smallint mediumint int bigint decimal float double bit char varchar text binary
-    varbinary blob date datetime timestamp time year enum set json point geometry vector. The four sizes of TEXT and
-    BLOB are one type each, and so are all spatial types except POINT. CHAR, VARCHAR and TEXT have a character set other
-    than binary, BINARY, VARBINARY and BLOB have ``binary``.
+    varbinary blob date datetime timestamp time year enum set json point geometry vector uuid inet4 inet6. The four
+    sizes of TEXT and BLOB are one type each, and so are all spatial types except POINT. CHAR, VARCHAR and TEXT have a
+    character set other than binary, BINARY, VARBINARY and BLOB have ``binary``.
     """
 
     name: str

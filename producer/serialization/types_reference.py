@@ -24,11 +24,12 @@ from tailrace.schemas.connect import ConnectSchema
 
 _HEAD: Final = """# Types
 
-Which Kafka Connect schema each column type of MySQL has, in JSON with schemas and in Avro; JSON without schemas has
-values in the same form. Lengths, digits and labels stand for any other. The page is generated from the code:
+Which Kafka Connect schema each column type of MySQL and MariaDB has, in JSON with schemas and in Avro; JSON without
+schemas has values in the same form. Lengths, digits and labels stand for any other. Only MariaDB has `UUID`, `INET4`
+and `INET6`. The page is generated from the code:
 `python -m tailrace.producer.serialization.types_reference`.
 
-| MySQL column | Connect schema | with another mode |
+| column | Connect schema | with another mode |
 | --- | --- | --- |
 """
 _KEYS: Final = """

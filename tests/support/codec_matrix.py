@@ -130,6 +130,9 @@ COLUMNS: Final[tuple[tuple[Column, Values], ...]] = (
     (Column("", "geometry"), _SHAPES),
     (Column("", "point"), _SHAPES),
     (Column("", "vector"), (struct.pack("<2f", 1.5, -0.0), b"", b"\0\0\x80\x7f", b"\1")),
+    (Column("", "uuid"), _encoded("6ccd780c-baba-1026-9564-5b8c656024db", "00000000-0000-0000-0000-000000000000")),
+    (Column("", "inet6"), _encoded("::ffff:1.2.3.4", "2001:db8::1")),
+    (Column("", "inet4"), _encoded("10.0.0.1", "255.0.0.0")),
     (Column("", "enum", charset="utf8mb4", enum_values=_LABELS), _encoded(_LABELS[299], "", "none")),
 )
 """Columns of each family with texts that a server sends, and such that it does not. The first is a usual one."""

@@ -71,6 +71,10 @@ def _text(column: Column, options: ValueOptions) -> CanonicalText:  # noqa: ARG0
     return _bytes(f"CONVERT({quote(column.name)} USING utf8mb4)", 4 * length)
 
 
+def _fixed_binary(column: Column, options: ValueOptions) -> CanonicalText:  # noqa: ARG001
+    return CanonicalText(TextForm.BYTES, f"HEX(CONVERT({quote(column.name)} USING utf8mb4))")
+
+
 def _binary(column: Column, options: ValueOptions) -> CanonicalText:
     name, mode = quote(column.name), options.binary_handling_mode
     if mode == "bytes":
@@ -162,4 +166,5 @@ _TEXTS: Final[dict[str, Callable[[Column, ValueOptions], CanonicalText]]] = {
     "json": _json,
     **dict.fromkeys(("geometry", "point"), _spatial),
     "vector": _vector,
+    **dict.fromkeys(("uuid", "inet4", "inet6"), _fixed_binary),
 }

@@ -19,6 +19,7 @@ from tailrace.producer.mysql.types.date import DateType
 from tailrace.producer.mysql.types.datetime import DatetimeType
 from tailrace.producer.mysql.types.decimal import DecimalType
 from tailrace.producer.mysql.types.enum_set import EnumType, SetType, in_catalog
+from tailrace.producer.mysql.types.fixed_binary import FixedBinaryType
 from tailrace.producer.mysql.types.floating import FloatType
 from tailrace.producer.mysql.types.integer import IntegerType
 from tailrace.producer.mysql.types.json import JsonType
@@ -48,6 +49,7 @@ FAMILIES: Final[tuple[type[ColumnType], ...]] = (
     JsonType,
     SpatialType,
     VectorType,
+    FixedBinaryType,
 )
 
 _BY_DATA_TYPE: Final = {data_type: family for family in FAMILIES for data_type in family.data_types}
