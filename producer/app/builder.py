@@ -312,6 +312,8 @@ class SessionBuilder:
         if schema_changes is not None:
             schema_changes.write_definitions(captured, state.structure, resume.offset.position)
         tables.keys.load(state.keys)
+        if resume.binlog_lost:
+            tables.keys.forget_declared()
         for name, value in tables.keys.take_unsaved():
             transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)
@@ -325,7 +327,9 @@ class SessionBuilder:
             signals = self._source.stored_name(signals)
         prepared = startup.prepared_transactions(restored.state, fingerprint(config))
         wanted = filters.includes if signals is None else lambda table: table == signals or filters.includes(table)
-        stream = self._resources.add(self._source.open_stream(restored.transaction.offset.position, wanted, prepared))
+        declared = tables.keys.declared()
+        start = restored.transaction.offset.position
+        stream = self._resources.add(self._source.open_stream(start, wanted, prepared, declared))
         settings = StreamSettings(
             config.topics.prefix,
             filters,

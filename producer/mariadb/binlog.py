@@ -20,15 +20,16 @@ from typing import Final
 
 from tailrace.producer.errors import BinlogError, SourceUnavailableError
 from tailrace.producer.mariadb.catalog import LoggedTables, hidden_column
+from tailrace.producer.mariadb.declared_types import EnclosingTransaction, TypeSource
 from tailrace.producer.mariadb.gtid import Gtid, GtidPosition
 from tailrace.producer.mariadb.offset import MariaDbOffset, server_identity
 from tailrace.producer.mariadb.statement import own_statement
-from tailrace.producer.model.binlog_events import Event, QueryEvent, TransactionBegin
+from tailrace.producer.model.binlog_events import Event, QueryEvent, TableVersion, TransactionBegin
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.definition_cache import CachedTable, DefinitionCache
-from tailrace.producer.mysql.binlog.packets import EVENT_BODY, dump_from_file
+from tailrace.producer.mysql.binlog.packets import EVENT_BODY, FIRST_EVENT, dump_from_file
 from tailrace.producer.mysql.binlog.parser import BinlogParser
 from tailrace.producer.mysql.binlog.query_event import POST_HEADER, Query
 from tailrace.producer.mysql.binlog.stream import BinlogStream
@@ -36,6 +37,7 @@ from tailrace.producer.mysql.binlog.table_map import packed
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.text.sql_tokens import SqlDialect, tokens
+from tailrace.runtime.errors import SchemaError
 
 ANNOTATE_ROWS: Final = 160
 GTID: Final = 162
@@ -68,6 +70,8 @@ class MariaDbTransactions(TransactionParser):
         """``start`` is what precedes the first event."""
         super().__init__(captures)
         self._position = start
+        self.before = start
+        """What precedes the current transaction."""
         self.begun: Sequence[TransactionBegin] = ()
         """What the last GTID event began: nothing if a statement follows that is a transaction by itself."""
 
@@ -83,7 +87,7 @@ class MariaDbTransactions(TransactionParser):
                 gtid=gtid,
                 before=str(self._position),
             )
-        self._position = self._position.with_gtid(gtid)
+        self.before, self._position = self._position, self._position.with_gtid(gtid)
         self._on_gtid(gtid, 0, position)
         at = start + _GTID_BODY.size + (_GROUP_BYTES if flags & _GROUP_COMMIT else 0)
         xid = ""
@@ -135,9 +139,16 @@ class LoggedDefinitions(DefinitionCache):
 
     _shape_has_charset = True
 
-    def __init__(self, captures: Callable[[TableId], bool], tables: LoggedTables) -> None:
+    def __init__(
+        self,
+        captures: Callable[[TableId], bool],
+        tables: LoggedTables,
+        with_types: Callable[[TableVersion], TableVersion],
+    ) -> None:
+        """``with_types`` adds the types that the binlog does not tell, or raises SchemaError."""
         super().__init__(captures)
         self._tables = tables
+        self._with_types = with_types
 
     def forget(self) -> None:
         """Read each definition again."""
@@ -154,18 +165,39 @@ class LoggedDefinitions(DefinitionCache):
         if any(_HASH_COLUMN.fullmatch(column.name) for column in table.columns):
             return CachedTable(table, hidden_column(table.id))
         problem = self._tables.problem(table.id)
-        return cached if problem is None else CachedTable(table, problem)
+        if problem is not None:
+            return CachedTable(table, problem)
+        try:
+            return CachedTable(self._with_types(table))
+        except SchemaError as error:
+            return CachedTable(table, error)
 
 
 class MariaDbParser(BinlogParser):
     """Parses the events of MariaDB; those that it has in common with MySQL as they are there."""
 
-    def __init__(self, captures: Callable[[TableId], bool], start: GtidPosition, tables: LoggedTables) -> None:
+    def __init__(
+        self,
+        captures: Callable[[TableId], bool],
+        start: GtidPosition,
+        tables: LoggedTables,
+        *,
+        types: TypeSource,
+        effects: Callable[[QueryEvent], Sequence[DdlEffect]],
+    ) -> None:
+        """``effects`` says what a statement does to tables."""
         super().__init__(captures)
+        self._types = types
+        self._effects = effects
         self._begins = {GTID}
         self._native = None  # it knows transactions of MySQL only
-        self._definitions: LoggedDefinitions = LoggedDefinitions(captures, tables)
+        self._definitions: LoggedDefinitions = LoggedDefinitions(captures, tables, self._with_types)
         self._transactions: MariaDbTransactions = MariaDbTransactions(captures, start)
+
+    def _with_types(self, table: TableVersion) -> TableVersion:
+        current = self._transactions
+        within = EnclosingTransaction(self.file, current.begin_pos, current.current or "", str(current.before))
+        return self._types.with_types(table, within)
 
     def _parse_other_event(
         self, event_type: int, data: bytes, at: int, position: EventPosition, events: list[Event]
@@ -198,8 +230,10 @@ class MariaDbParser(BinlogParser):
 
     def _statement(self, data: bytes, start: int, stop: int, position: EventPosition, events: list[Event]) -> None:
         found = self._transactions.statement(data, start, stop, position)
-        if any(isinstance(event, QueryEvent) for event in found):
-            self._definitions.forget()  # the same bytes may describe another type behind it
+        for event in found:
+            if isinstance(event, QueryEvent):
+                self._definitions.forget()  # the same bytes may describe another type behind it
+                self._types.on_statement(event, self._effects(event))
         events.extend(found)
 
     def _rows(self, event_type: int, data: bytes, start: int, stop: int, position: EventPosition) -> Sequence[Event]:
@@ -239,13 +273,18 @@ class MariaDbStream(BinlogStream):
         server_id: int,
         captures: Callable[[TableId], bool],
         tables: LoggedTables,
+        types: TypeSource,
         first_file: str = "",
+        first_pos: int = FIRST_EVENT,
     ) -> None:
-        """``first_file``: where to begin; of ``start`` then only the server counts."""
+        """``first_file``, ``first_pos``: where to begin; of ``start`` then only the server counts.
+
+        The server ends a reader when another one comes with its ``server_id``.
+        """
         super().__init__(settings, start=start.gtids, server_id=server_id, captures=captures)
-        self._first_file = first_file
+        self._first_file, self._first_pos = first_file, first_pos
         before = GtidPosition({}) if first_file else GtidPosition.of(start.gtids)
-        self._parser = MariaDbParser(captures, before, tables)
+        self._parser = MariaDbParser(captures, before, tables, types=types, effects=self.ddl_effects)
         self._server = start.server_uuid
         self._tables = tables
 
@@ -287,6 +326,4 @@ class MariaDbStream(BinlogStream):
                 cursor.execute("SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1", (str(self._start),))
 
     def _request(self) -> tuple[int, bytes]:
-        # The server ends a reader when another one comes with its id, so a second one has another.
-        server_id = self._server_id ^ (1 << 31) if self._first_file else self._server_id
-        return dump_from_file(self._first_file, server_id, flags=_SEND_ANNOTATIONS)
+        return dump_from_file(self._first_file, self._server_id, self._first_pos, flags=_SEND_ANNOTATIONS)

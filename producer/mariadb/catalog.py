@@ -13,13 +13,11 @@ from tailrace.producer.model.protocols import TableFilter
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, TableId
 from tailrace.producer.mysql import catalog
 from tailrace.producer.mysql.catalog_session import MySqlCatalogSession, ReconnectingSession
-from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.connection import binlog_position, query
 from tailrace.runtime.errors import SchemaError
 
 VERSIONED: Final = "SYSTEM VERSIONED"
 _SEQUENCE: Final = "SEQUENCE"
-_LIKE_BINARY: Final = frozenset({"uuid", "inet4", "inet6", "vector"})
-"""Types whose values the binlog has as binary strings, and does not tell from those."""
 
 
 def list_tables(connection: Connection[Any], wanted: TableFilter) -> list[TableId]:
@@ -143,22 +141,24 @@ class LoggedTables:
         """Return why the rows of a table cannot be read."""
         if self._kind(table) == VERSIONED:
             return versioned(table)
-        rows = self._session.run(
-            lambda c: query(
-                c,
-                "SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS "
-                "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
-                table,
-            )
-        )
-        for name, data_type in rows:
-            if str(data_type).lower() in _LIKE_BINARY:
+        for name, data_type in self._session.run(lambda c: _column_types(c, table)).items():
+            if data_type == "vector":
                 return SchemaError(
                     f"column {name} of {table} has a type that is not known",
                     hint="exclude the table, or change the column's type",
-                    type=str(data_type),
+                    type=data_type,
                 )
         return None
+
+    def column_types(self, table: TableId) -> tuple[dict[str, str], str, int]:
+        """Return the types of the columns of a table by name, then the end of the binlog: file and position."""
+
+        def read(connection: Connection[Any]) -> tuple[dict[str, str], str, int]:
+            found = _column_types(connection, table)
+            file, pos, _ = binlog_position(connection)
+            return found, file, pos
+
+        return self._session.run(read)
 
     def _kind(self, table: TableId) -> str:
         sql = "SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
@@ -168,6 +168,16 @@ class LoggedTables:
     def close(self) -> None:
         """Disconnect."""
         self._session.close()
+
+
+def _column_types(connection: Connection[Any], table: TableId) -> dict[str, str]:
+    rows = query(
+        connection,
+        "SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS "
+        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+        table,
+    )
+    return {str(name): str(data_type).lower() for name, data_type in rows}
 
 
 def versioned(table: TableId) -> SchemaError:

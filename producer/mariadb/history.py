@@ -13,6 +13,7 @@ from pymysql.connections import Connection
 
 from tailrace.producer.mariadb.binlog import MariaDbStream
 from tailrace.producer.mariadb.catalog import LoggedTables
+from tailrace.producer.mariadb.declared_types import TypeSource
 from tailrace.producer.mariadb.offset import MariaDbOffset, first_gtids
 from tailrace.producer.model.binlog_events import (
     ChangeRefused,
@@ -40,12 +41,14 @@ class MariaDbHistory(BinlogHistory):
         server_id: int,
         captures: Callable[[TableId], bool],
         tables: Callable[[], LoggedTables],
+        types: TypeSource,
         max_search_bytes: int,
     ) -> None:
         """``start`` is where the stream starts; ``tables`` opens what says more of tables than the binlog."""
         super().__init__(settings, server_id=server_id, captures=captures, max_search_bytes=max_search_bytes)
         self._start = start
         self._tables = tables
+        self._types = types
 
     def read(self, gtid: str, ended: PreparedTransactionEnded | None, file: str = "") -> Iterator[list[Event]]:
         """Yield the changes of a prepared transaction, at the position of its XA COMMIT ``ended``.
@@ -97,8 +100,9 @@ class MariaDbHistory(BinlogHistory):
         return MariaDbStream(
             self._settings,
             start=self._start,
-            server_id=self._server_id,
+            server_id=self._server_id ^ (1 << 31),
             captures=captures,
             tables=self._tables(),
+            types=self._types,
             first_file=file,
         )

@@ -13,6 +13,7 @@ from pymysql.connections import Connection
 from tailrace.producer.mariadb import catalog
 from tailrace.producer.mariadb.binlog import MariaDbStream
 from tailrace.producer.mariadb.catalog import LoggedTables, MariaDbCatalogSession
+from tailrace.producer.mariadb.declared_types import CurrentTypes, EarlierTypes, StatementsAhead
 from tailrace.producer.mariadb.gtid import GtidPosition, GtidState
 from tailrace.producer.mariadb.history import MariaDbHistory
 from tailrace.producer.mariadb.offset import (
@@ -25,8 +26,8 @@ from tailrace.producer.mariadb.offset import (
 )
 from tailrace.producer.mariadb.prerequisites import MARIADB
 from tailrace.producer.mariadb.snapshot_session import MariaDbSnapshotSession
-from tailrace.producer.model.binlog_events import TransactionCommit, TransactionPrepared
-from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
+from tailrace.producer.model.binlog_events import DeclaredTypes, TransactionCommit, TransactionPrepared
+from tailrace.producer.model.protocols import NOTHING_DECLARED, ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql import resume
@@ -76,16 +77,38 @@ class MariaDbSource(MySqlSource):
         return _LogMonitor(self._settings, self.connect)
 
     def open_stream(
-        self, start: Offset, captures: TableFilter, prepared: Iterable[TransactionPrepared] = ()
+        self,
+        start: Offset,
+        captures: TableFilter,
+        prepared: Iterable[TransactionPrepared] = (),
+        declared: Mapping[str, DeclaredTypes] = NOTHING_DECLARED,
     ) -> ChangeStream:
         """Request the binlog by GTID position."""
         offset = mariadb_offset(start)
+        tables = LoggedTables(self.connect)
+
+        def open_log(file: str, pos: int) -> MariaDbStream:
+            ahead = MariaDbStream(
+                self._settings,
+                start=offset,
+                server_id=self._server_id ^ (1 << 30),
+                captures=lambda _: False,
+                tables=LoggedTables(self.connect),
+                types=EarlierTypes(types),
+                first_file=file,
+                first_pos=pos,
+            )
+            ahead.open()
+            return ahead
+
+        types = CurrentTypes(declared, tables, lambda: StatementsAhead(open_log, captures))
         stream = MariaDbStream(
             self._settings,
             start=offset,
             server_id=self._server_id,
             captures=captures,
-            tables=LoggedTables(self.connect),
+            tables=tables,
+            types=types,
         )
         stream.open()
         history = MariaDbHistory(
@@ -94,6 +117,7 @@ class MariaDbSource(MySqlSource):
             server_id=self._server_id,
             captures=captures,
             tables=lambda: LoggedTables(self.connect),
+            types=EarlierTypes(types),
             max_search_bytes=self._max_xa_search_bytes,
         )
         return XaStream(stream, history, prepared)

@@ -55,6 +55,15 @@ class TransactionBegin(NamedTuple):
     """The id of an XA transaction as the server logs it; empty for other transactions, and at XA COMMIT."""
 
 
+class DeclaredTypes(NamedTuple):
+    """What the source said of the types of a table that its log does not tell from others."""
+
+    types: tuple[tuple[str, str], ...]
+    """Columns by name, and their types."""
+    since: str
+    """What precedes the part of the log in which it holds, in the source's words."""
+
+
 class TableVersion(NamedTuple):
     """A table version as a TABLE_MAP event with FULL metadata describes it."""
 
@@ -63,6 +72,8 @@ class TableVersion(NamedTuple):
     primary_key: tuple[str, ...]
     fingerprint: bytes
     """Of all that the definition is read from: equal only for equal definitions. Codecs are found by it."""
+    declared: DeclaredTypes | None = None
+    """None: the log tells all types."""
 
 
 class RowsEvent(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 import structlog
 from pymysql.connections import Connection
 
-from tailrace.producer.model.binlog_events import TransactionCommit, TransactionPrepared
-from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
+from tailrace.producer.model.binlog_events import DeclaredTypes, TransactionCommit, TransactionPrepared
+from tailrace.producer.model.protocols import NOTHING_DECLARED, ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import catalog, prerequisites, resume
 from tailrace.producer.mysql import connection as database
@@ -85,7 +85,11 @@ class MySqlSource:
         return MySqlLogMonitor(self._settings, self.connect)
 
     def open_stream(
-        self, start: Offset, captures: TableFilter, prepared: Iterable[TransactionPrepared] = ()
+        self,
+        start: Offset,
+        captures: TableFilter,
+        prepared: Iterable[TransactionPrepared] = (),
+        declared: Mapping[str, DeclaredTypes] = NOTHING_DECLARED,  # noqa: ARG002 - the binlog tells all types
     ) -> ChangeStream:
         """Request the binlog by GTID set, or by file and position."""
         offset = mysql_offset(start)

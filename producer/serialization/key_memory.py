@@ -2,7 +2,8 @@
 
 The binlog describes neither the defaults and comments of key columns, which are part of a key that is written with its
 schema, nor the unique index that replaces a missing primary key. Both decide the bytes of keys, and so partition and
-order. They must not follow a catalog that changes, so the state has them too.
+order. They must not follow a catalog that changes, so the state has them too; and the types that the binlog does not
+tell (``DeclaredTypes``), which decide the bytes of values.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from tailrace.producer.model.binlog_events import DeclaredTypes
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import Column, ColumnCatalog, TableId
 from tailrace.schemas.known_fields import known_fields
@@ -26,17 +28,25 @@ class KnownKey:
     """The unique index that is the key of a table without primary key, or (); None: not known, or not needed."""
     versions: list[tuple[Column, ...]] = field(default_factory=list)
     """The key columns of each key that the table had, with their catalog at its first use."""
+    declared: DeclaredTypes | None = None
+    """Of the definition in use, until a statement on the table."""
 
     def to_json(self) -> bytes:
         """Return the value of the state record."""
         versions = [[_column_to_json(column) for column in version] for version in self.versions]
-        return orjson.dumps({"unique": self.unique, "versions": versions})
+        body: dict[str, Any] = {"unique": self.unique, "versions": versions}
+        if self.declared is not None:
+            body["declared"] = self.declared._asdict()
+        return orjson.dumps(body)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> KnownKey:
         """Read what ``to_json`` returned."""
         versions = [tuple(map(_column_from_json, version)) for version in body["versions"]]
-        return cls(None if body["unique"] is None else tuple(body["unique"]), versions)
+        declared = body.get("declared")
+        if declared is not None:
+            declared = DeclaredTypes(tuple((name, kind) for name, kind in declared["types"]), declared["since"])
+        return cls(None if body["unique"] is None else tuple(body["unique"]), versions, declared)
 
 
 class CatalogRead(NamedTuple):
@@ -122,6 +132,26 @@ class KeyMemory:
         self._reads.pop(str(table), None)
         self._unsaved.add(str(table))
         return True
+
+    def declared(self) -> dict[str, DeclaredTypes]:
+        """Return the declared types that are known, by the names of tables."""
+        return {name: known.declared for name, known in self._tables.items() if known.declared is not None}
+
+    def set_declared(self, table: TableId, declared: DeclaredTypes | None) -> bool:
+        """Keep the declared types of the definition in use, or forget them; return whether there were others."""
+        known = self._tables.get(str(table))
+        if (None if known is None else known.declared) == declared:
+            return False
+        self._tables.setdefault(str(table), KnownKey()).declared = declared
+        self._unsaved.add(str(table))
+        return True
+
+    def forget_declared(self, database: str = "") -> list[TableId]:
+        """Forget the declared types of the tables of a database, or of all; return the tables that had some."""
+        found = [TableId(*name.split(".", 1)) for name in self.declared()]
+        # The names of tables may contain dots, and so may those of databases: then more is forgotten.
+        tables = [table for table in found if not database or str(table).startswith(f"{database}.")]
+        return [table for table in tables if self.set_declared(table, None)]
 
     def take_unsaved(self) -> list[tuple[str, bytes]]:
         """Return the records that the state does not have yet."""

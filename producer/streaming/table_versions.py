@@ -184,7 +184,8 @@ class TableVersions:
         self._current[definition.id] = _Current(version.captured.fingerprint, definition.fingerprint, version.headers)
 
     def on_statement(self, event: QueryEvent, effect: DdlEffect) -> None:
-        """Read unique indexes again that a statement may have changed: the binlog's definitions do not have them."""
+        """Read again what a statement may have changed and the binlog does not tell: unique indexes, declared types."""
+        self._forget_declared(effect)
         if effect.change in {Change.TRUNCATE, Change.DATABASE, Change.DROP_DATABASE}:
             return
         keys = self._context.tables.keys
@@ -198,6 +199,18 @@ class TableVersions:
             elif keys.forget_unique_key(table):
                 self._save_keys()
                 self.forget(table)
+
+    def _forget_declared(self, effect: DdlEffect) -> None:
+        keys = self._context.tables.keys
+        if effect.change is Change.DROP_DATABASE:
+            forgotten = keys.forget_declared(effect.table.database)
+        else:
+            tables = (table for table in (effect.table, effect.renamed_from) if table is not None)
+            forgotten = [table for table in tables if keys.set_declared(table, None)]
+        if forgotten:
+            self._save_keys()
+        for table in forgotten:
+            self.forget(table)  # with the next version they are kept again
 
     def _report_early_key(self, table: TableId, event: QueryEvent, effect: DdlEffect) -> None:
         """Say that the key of a table was perhaps in use before the statement that defined it."""
@@ -262,6 +275,7 @@ class TableVersions:
             return None  # its definition may be one that could not be captured
         else:
             captured = context.tables.version_of(definition)
+        context.tables.keys.set_declared(definition.id, definition.declared)
         self._save_keys()
         if tracked.order is not None:
             _require_same_key(tracked, captured)

@@ -18,6 +18,7 @@ from tailrace.producer.mariadb.binlog import (
     uncompressed,
 )
 from tailrace.producer.mariadb.catalog import LoggedTables
+from tailrace.producer.mariadb.declared_types import CurrentTypes, StatementsAhead
 from tailrace.producer.mariadb.gtid import GtidPosition
 from tailrace.producer.mariadb.offset import MariaDbOffset
 from tailrace.producer.mariadb.statement import own_statement
@@ -134,7 +135,7 @@ def test_alter_in_two_phases_is_refused() -> None:
 def test_hidden_column_of_a_hash_is_refused() -> None:
     """A SELECT does not have it, so the records of snapshot and stream would differ."""
     columns = (b"\3\x08", b"", b"\2", b"\1\1\0" + names_option("id", "DB_ROW_HASH_1"))
-    definitions = LoggedDefinitions(lambda _: True, LoggedTables(lambda: pytest.fail("connects")))
+    definitions = LoggedDefinitions(lambda _: True, LoggedTables(lambda: pytest.fail("connects")), lambda table: table)
     cached = definitions.add(table_map_body("d", "t", columns))
     assert cached is not None
     assert cached.error is not None
@@ -166,13 +167,9 @@ def test_replaced_table_is_dropped_before(sql: str, changes: list[Change]) -> No
     """The rows that it had are gone, and so are the tables of a database."""
     settings = SourceSettings("localhost", 1, "u", Password("p"), Tls("disabled"), 1, 1)
     start = MariaDbOffset(1, "b.1", 4, GtidPosition.parse(""), "1-a")
-    stream = MariaDbStream(
-        settings,
-        start=start,
-        server_id=2,
-        captures=lambda _: True,
-        tables=LoggedTables(lambda: pytest.fail("connects")),
-    )
+    tables = LoggedTables(lambda: pytest.fail("connects"))
+    types = CurrentTypes({}, tables, lambda: StatementsAhead(lambda *_: pytest.fail("reads ahead"), lambda _: True))
+    stream = MariaDbStream(settings, start=start, server_id=2, captures=lambda _: True, tables=tables, types=types)
     with closing(stream):
         effects = stream.ddl_effects(QueryEvent("0-1-1", "d", sql, "b.1", 4, 9, 1, 1, None))
     assert [effect.change for effect in effects] == changes

@@ -1,0 +1,278 @@
+"""UUID, INET4 and INET6 of MariaDB, which the binlog does not tell from BINARY: by their declared types, or refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.producer.app.connection_settings import mysql_source
+from tailrace.producer.model.binlog_events import ChangeRefused, DeclaredTypes, RowsEvent
+from tailrace.producer.model.protocols import ChangeStream, Offset, Source
+from tailrace.producer.model.table import Column
+from tailrace.producer.mysql.types.canonical import canonical_text
+from tailrace.schemas.verification import NULL
+from tests.support.capture import CaptureThread, configured, eventually, records_of, verified_rows
+from tests.support.database import Database
+from tests.support.mariadb import family, modes, source_settings, wait_position
+from tests.support.values import value_options
+
+if TYPE_CHECKING:
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mariadb import MariaDbServer
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.kafka]
+
+_COLUMNS = {"u": "uuid", "s": "inet6", "f": "inet4"}
+_UUIDS = (
+    "00000000-0000-0000-0000-000000000000",
+    "ffffffff-ffff-ffff-ffff-ffffffffff00",
+    "6ccd780c-baba-1026-9564-5b8c656024db",  # version 1
+    "01890a5d-ac96-774b-bcce-b302099a8057",  # version 7
+    "0a000000-0000-4000-8000-000000000000",
+)
+_INET6 = (
+    "::",
+    "::1",
+    "ffff::",
+    "::1.2.3.4",
+    "::ffff:1.2.3.4",
+    "2001:db8:0:1:1:1:1:1",
+    "1:0:0:2::3",
+    "::fffe:1:2",
+    "1::",
+)
+_INET4 = ("255.255.255.255", "10.0.0.0", "1.2.3.4", "127.0.0.0")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariaDbServer]:
+    """A source."""
+    from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415
+
+    with MariaDbServer(settings=SOURCE) as running:
+        yield running
+
+
+@pytest.fixture
+def maria(server: MariaDbServer, prefix: str) -> Iterator[Database]:
+    """A fresh database."""
+    database = Database(family(server), f"d_{prefix}")
+    yield database
+    database.drop()
+
+
+@pytest.fixture
+def source(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> Source:
+    """The source without a capture."""
+    return mysql_source(configured(source_settings(server, kafka_broker, prefix, maria.name)))
+
+
+def _read(stream: ChangeStream, count: int) -> list[RowsEvent | ChangeRefused]:
+    """Return the next events with rows, or those that are refused."""
+    found: list[RowsEvent | ChangeRefused] = []
+
+    def enough() -> bool:
+        found.extend(event for event in stream.poll(1) if isinstance(event, RowsEvent | ChangeRefused))
+        return len(found) >= count
+
+    eventually(enough, f"{count} events")
+    assert len(found) == count
+    return found
+
+
+def _types(event: RowsEvent | ChangeRefused) -> list[str] | str:
+    """Return the types of the columns behind the first, or what is wrong with them."""
+    if isinstance(event, ChangeRefused):
+        return event.error.message
+    return [column.data_type for column in event.table.columns[1:]]
+
+
+def _end(source: Source) -> Offset:
+    return source.end_offset(epoch=1)
+
+
+def test_columns_that_swap_their_types(source: Source, maria: Database) -> None:
+    """The TABLE_MAP events are equal before and behind the statement; the definitions are not."""
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY, a UUID, b BINARY(16), c INET4, d INET6)")
+    with closing(source.open_stream(_end(source), lambda _: True)) as stream:
+        maria.execute("INSERT INTO t VALUES (1, UUID(), 'b', '1.2.3.4', '::1')")
+        [before] = _read(stream, 1)
+        maria.execute("DELETE FROM t")
+        _read(stream, 1)
+        maria.execute("ALTER TABLE t MODIFY a BINARY(16), MODIFY b UUID")
+        maria.execute("INSERT INTO t VALUES (2, 'a', UUID(), '1.2.3.4', '::1')")
+        [behind] = _read(stream, 1)
+    assert _types(before) == ["uuid", "binary", "inet4", "inet6"]
+    assert _types(behind) == ["binary", "uuid", "inet4", "inet6"]
+    assert isinstance(before, RowsEvent)
+    assert isinstance(behind, RowsEvent)
+    assert before.table.fingerprint != behind.table.fingerprint
+
+
+def test_types_before_a_statement_that_was_executed_already(source: Source, maria: Database) -> None:
+    """What the catalog says is of a later time: it is refused, or it is known from before."""
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v UUID)")
+    maria.execute("CREATE TABLE other (id INT PRIMARY KEY, v BINARY(16))")
+    start = _end(source)
+    maria.execute("INSERT INTO t VALUES (1, UUID())")
+    maria.execute("INSERT INTO other VALUES (1, 'a')")
+    maria.execute("ALTER TABLE t ADD n INT, ADD INDEX (n)")
+    maria.execute("INSERT INTO t VALUES (2, UUID(), 1)")
+    maria.execute("DELETE FROM t")
+    maria.execute("ALTER TABLE t MODIFY v BINARY(16)")
+    maria.execute("INSERT INTO t VALUES (3, 'a', 1)")
+    maria.execute("DELETE FROM t")
+    maria.execute("ALTER TABLE t MODIFY v UUID")
+    maria.execute("INSERT INTO t VALUES (4, UUID(), 1)")
+    with closing(source.open_stream(start, lambda _: True)) as stream:
+        found = list(map(_types, _read(stream, 7)))
+    unknown = f"the types of columns of {maria.name}.t are not known here"
+    assert [types[: len(unknown)] if isinstance(types, str) else types for types in found] == [
+        unknown,
+        ["binary"],
+        unknown,
+        unknown,
+        unknown,
+        unknown,
+        ["uuid", "int"],
+    ]
+    known = {f"{maria.name}.t": DeclaredTypes((("v", "uuid"),), "")}
+    with closing(source.open_stream(start, lambda _: True, (), known)) as stream:
+        found = list(map(_types, _read(stream, 7)))
+    assert found[:4] == [["uuid"], ["binary"], ["uuid", "int"], ["uuid", "int"]]
+    assert [types[: len(unknown)] for types in found[4:6]] == [unknown, unknown]
+    assert found[6] == ["uuid", "int"]
+
+
+@pytest.mark.parametrize(
+    ("statements", "known"),
+    [
+        (["ALTER TABLE t DROP n"], ["binary", "int"]),
+        (["ALTER TABLE t RENAME TO u", "CREATE TABLE t (id INT PRIMARY KEY, v UUID)"], None),
+        (["DROP TABLE t"], None),
+        (["CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, v UUID)"], None),
+        (["CREATE TABLE u LIKE t", "RENAME TABLE t TO w, u TO t"], None),
+        (
+            ["ALTER TABLE t COMMENT 'c'", "CREATE TABLE u (id INT)", "TRUNCATE t", "FLUSH BINARY LOGS"],
+            ["binary", "int"],
+        ),
+    ],
+)
+def test_statements_behind_a_change(
+    source: Source, maria: Database, statements: list[str], known: list[str] | None
+) -> None:
+    """A statement counts if it may change which columns have one of the types."""
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v BINARY(4), n INT)")
+    start = _end(source)
+    maria.execute("INSERT INTO t VALUES (1, 'a', 1)")
+    for statement in statements:
+        maria.execute(statement)
+    dropped = statements[0].startswith("ALTER TABLE t DROP")
+    with closing(source.open_stream(start, lambda _: True)) as stream:
+        [event] = _read(stream, 1)
+    assert isinstance(event, ChangeRefused if known is None or dropped else RowsEvent)
+    # A table that has none of the types gets none by a statement that names none.
+    without = {f"{maria.name}.t": DeclaredTypes((), "")}
+    with closing(source.open_stream(start, lambda _: True, (), without)) as stream:
+        assert _types(_read(stream, 1)[0]) == ["binary", "int"]
+
+
+def test_prepared_transactions_from_before_the_start(source: Source, maria: Database) -> None:
+    """Their definitions hold there: nothing was altered since."""
+    for table in ("t", "m"):
+        maria.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v UUID)")
+    with maria.connect() as session, session.cursor() as cursor:
+        for statement in ("XA START 'a'", "INSERT INTO t VALUES (1, UUID())", "XA END 'a'", "XA PREPARE 'a'"):
+            cursor.execute(statement)
+        start = _end(source)
+        maria.execute("INSERT INTO t VALUES (2, UUID())")
+        with closing(source.open_stream(start, lambda _: True)) as stream:
+            assert _types(_read(stream, 1)[0]) == ["uuid"]
+            cursor.execute("XA COMMIT 'a'")
+            assert _types(_read(stream, 1)[0]) == ["uuid"]
+    with closing(source.open_stream(start, lambda _: True)) as stream:
+        assert list(map(_types, _read(stream, 2))) == [["uuid"], ["uuid"]]
+
+
+def _texts(database: Database, table: str, *columns: str) -> dict[object, tuple[object, ...]]:
+    rows = database.execute(f"SELECT id, {', '.join(columns)} FROM {table}")
+    return {row[0]: tuple(row[1:]) for row in rows}
+
+
+def _insert_values(maria: Database, first: int) -> None:
+    """Insert the same values behind a number: NULL, chosen texts, and random bytes."""
+    pick = random.Random(6)
+    maria.execute("INSERT INTO t VALUES (%s, NULL, NULL, NULL)", (first,))
+    for number, values in enumerate(zip(_UUIDS * 2, _INET6, _INET4 * 2, strict=False), first + 1):
+        maria.execute("INSERT INTO t VALUES (%s, %s, %s, %s)", (number, *values))
+    for number in range(first + 100, first + 300):
+        groups = [pick.choice((0, 0, 0xFFFF, pick.randrange(1 << 16))) for _ in range(8)]
+        u = bytearray(pick.randbytes(16))
+        u[6] &= 0x7F  # the server refuses some of the other versions
+        values = (bytes(u).hex(), b"".join(group.to_bytes(2, "big") for group in groups).hex(), pick.randbytes(4).hex())
+        maria.execute("INSERT INTO t VALUES ({}, x'{}', x'{}', x'{}')".format(number, *values))
+    maria.execute(f"INSERT IGNORE INTO k SELECT u, s, id FROM t WHERE id > {first}")
+
+
+def test_values(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+    """Snapshot and stream write the text of the server, also of zeros, of NULL, and of a key; a restart goes on."""
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY, u UUID, s INET6, f INET4)")
+    maria.execute("CREATE TABLE k (id UUID, a INET6, v INT, PRIMARY KEY (id, a))")
+    _insert_values(maria, 0)
+    settings = source_settings(server, kafka_broker, prefix, maria.name)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        _insert_values(maria, 1000)
+        maria.execute("UPDATE t SET f = NULL WHERE id BETWEEN 50 AND 150")
+        maria.execute("UPDATE k SET v = -v WHERE v < 150")
+        wait_position(capture, maria)
+    _insert_values(maria, 2000)
+    maria.execute("DELETE FROM t WHERE id BETWEEN 100 AND 120")
+    maria.execute("DELETE FROM k WHERE v > 220")
+    with CaptureThread(settings) as capture:
+        wait_position(capture, maria)
+        assert modes(capture) == {"k": "streaming", "t": "streaming"}
+    found = verified_rows(kafka_broker.bootstrap, prefix, maria.name, "t").values()
+    assert {row["id"]: (row["u"], row["s"], row["f"]) for row in found} == _texts(maria, "t", "u", "s", "f")
+    canonical = {name: canonical_text(Column(name, kind), value_options()) for name, kind in _COLUMNS.items()}
+    assert _texts(maria, "t", *(each.sql for each in canonical.values())) == {
+        row["id"]: tuple(NULL if row[name] is None else row[name].encode().hex().upper() for name in _COLUMNS)
+        for row in found
+    }
+    keys = verified_rows(kafka_broker.bootstrap, prefix, maria.name, "k").values()
+    assert {row["id"]: (row["a"], row["v"]) for row in keys} == _texts(maria, "k", "a", "v")
+
+
+def test_types_that_change_while_the_producer_is_stopped(
+    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+) -> None:
+    """Each row has the type of its place: what was known is stored. What is not known is read again."""
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v UUID)")
+    settings = source_settings(server, kafka_broker, prefix, maria.name)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        maria.execute("INSERT INTO t VALUES (1, UUID())")
+        wait_position(capture, maria)
+    maria.execute("INSERT INTO t VALUES (2, '6ccd780c-baba-1026-9564-5b8c656024db')")
+    maria.execute("DELETE FROM t WHERE id = 1")
+    maria.execute("ALTER TABLE t MODIFY v BINARY(16)")
+    maria.execute("UPDATE t SET id = 3")
+    maria.execute("ALTER TABLE t MODIFY v UUID")
+    maria.execute("INSERT INTO t VALUES (4, UUID())")
+    with CaptureThread(settings) as capture:
+        wait_position(capture, maria)
+        maria.execute("INSERT INTO t VALUES (5, NULL)")
+
+        def rows() -> list[dict[str, object]]:
+            records = records_of(kafka_broker.bootstrap, prefix, maria.name, "t")
+            return [after for record in records if record.value and (after := record.json["after"])]
+
+        def last() -> dict[object, tuple[object, ...]]:
+            return {row["id"]: (row["v"],) for row in rows() if row["id"] not in {1, 2}}
+
+        eventually(lambda: last() == _texts(maria, "t", "v"), "the table is read again")
+    assert [row["v"] for row in rows() if row["id"] == 2] == ["6ccd780c-baba-1026-9564-5b8c656024db"]
