@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -66,9 +67,10 @@ def maria(server: MariaDbServer, prefix: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def source(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> Source:
-    """The source without a capture."""
-    return mysql_source(configured(source_settings(server, kafka_broker, prefix, maria.name)))
+def source(server: MariaDbServer, prefix: str, maria: Database) -> Source:
+    """The source without a capture, and without Kafka."""
+    broker = cast("KafkaBroker", SimpleNamespace(bootstrap="127.0.0.1:9"))
+    return mysql_source(configured(source_settings(server, broker, prefix, maria.name)))
 
 
 def _read(stream: ChangeStream, count: int) -> list[RowsEvent | ChangeRefused]:
