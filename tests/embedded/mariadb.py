@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.embedded import debian
 from tests.embedded.artifacts import fetch, unpack_once
 from tests.embedded.java import EmbeddedServerError
 from tests.embedded.server import Launch, SupervisedServer
@@ -17,7 +18,9 @@ from tests.embedded.server import Launch, SupervisedServer
 if TYPE_CHECKING:
     from pymysql import Connection
 
-VERSION: Final = "11.4.5"
+VERSIONS: Final[Mapping[str, str]] = {"10.11": "mariadb-10_11", "11.4": "mariadb", "11.8": ""}
+"""The sections of the list of artifacts; '' for a package of Debian (``debian.py``)."""
+DEFAULT_VERSION: Final = "11.4"
 USER: Final = "tailrace"
 PASSWORD: Final = "tailrace-mariadb"
 
@@ -34,7 +37,10 @@ SOURCE: Final[Mapping[str, object]] = {
 
 
 class MariaDbServer(SupervisedServer):
-    """One mariadbd on 127.0.0.1 with a user that may do everything; ``settings`` are added to the option file."""
+    """One mariadbd on 127.0.0.1 with a user that may do everything; ``settings`` are added to the option file.
+
+    ``TAILRACE_MARIADB`` sets the default version.
+    """
 
     kind = "mariadb"
     user: Final = USER
@@ -43,10 +49,16 @@ class MariaDbServer(SupervisedServer):
     def __init__(
         self,
         *,
+        version: str | None = None,
         settings: Mapping[str, object] | None = None,
         port: int | None = None,
         directory: Path | None = None,
     ) -> None:
+        self.version = version or default_version()
+        if self.version not in VERSIONS:
+            raise EmbeddedServerError(
+                f"no MariaDB {self.version} is known", hint=f"set TAILRACE_MARIADB to one of {', '.join(VERSIONS)}"
+            )
         super().__init__(port=port, directory=directory)
         self._settings = dict(settings or {})
 
@@ -68,7 +80,7 @@ class MariaDbServer(SupervisedServer):
     @property
     def title(self) -> str:
         """Its name in messages."""
-        return f"MariaDB {VERSION}"
+        return f"MariaDB {self.version}"
 
     @property
     def url(self) -> str:
@@ -77,17 +89,17 @@ class MariaDbServer(SupervisedServer):
 
     def _launch(self) -> Launch:
         """Copy the template data at the first start, and write the option file."""
-        base = _base()
+        base = _base(self.version)
         data = self.directory / "data"
         if not data.is_dir():
-            shutil.copytree(_template(), data)
+            shutil.copytree(_template(self.version), data)
         users = self.directory / "users.sql"
         users.write_text(
             f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}';\nGRANT ALL ON *.* TO {USER}@'%';\n",
             encoding="utf-8",
         )
         own: dict[str, object] = {
-            "basedir": base,
+            "basedir": base if VERSIONS[self.version] else base / "usr",
             "datadir": data,
             "port": self.port,
             "bind_address": self.host,
@@ -120,16 +132,29 @@ class MariaDbServer(SupervisedServer):
         return True
 
 
-def prepare() -> None:
+def default_version() -> str:
+    """Return the version of a server that names none."""
+    return os.environ.get("TAILRACE_MARIADB") or DEFAULT_VERSION
+
+
+def missing(version: str) -> str:
+    """Return what this system lacks for a server of ``version``; empty if it can have one."""
+    return "" if VERSIONS[version] else debian.missing()
+
+
+def prepare(version: str | None = None) -> None:
     """Put everything that a start needs into the cache."""
-    _template()
+    _template(version or default_version())
 
 
-def _base() -> Path:
+def _base(version: str) -> Path:
     """Return the folder with ``bin/mariadbd``; the first call unpacks it into the cache."""
 
     def unpack(folder: Path) -> None:
-        [package] = fetch("mariadb")
+        if not VERSIONS[version]:
+            _unpack_from_debian(folder)
+            return
+        [package] = fetch(VERSIONS[version])
         with zipfile.ZipFile(package) as archive:
             archive.extractall(folder / "package")
         [program] = (folder / "package").rglob("bin/mariadbd")
@@ -139,22 +164,50 @@ def _base() -> Path:
         for path in (*folder.glob("bin/*"), *folder.glob("scripts/*")):
             path.chmod(0o755)  # zip archives carry no permissions
 
-    return unpack_once(f"mariadb-{VERSION}", unpack)
+    return unpack_once(f"mariadb-{version}", unpack)
 
 
-def _template() -> Path:
+def _unpack_from_debian(folder: Path) -> None:
+    debian.unpack_package("mariadb-server-core", "trixie", folder)
+    share = "$root/usr/share/mariadb"
+    paths = {
+        "plugin-dir": "$root/usr/lib/mysql/plugin",
+        "lc-messages-dir": share,
+        "character-sets-dir": f"{share}/charsets",
+    }
+    debian.write_launcher(folder, "usr/sbin/mariadbd", *(f"--{name}={path}" for name, path in paths.items()))
+
+
+def _template(version: str) -> Path:
     """Return an initialized data directory; the first call puts it into the cache."""
-    base = _base()
+    base = _base(version)
 
     def initialize(folder: Path) -> None:
-        command: list[str | Path] = [base / "scripts" / "mariadb-install-db", "--no-defaults", f"--basedir={base}"]
-        command += [f"--datadir={folder}", "--auth-root-authentication-method=normal", "--skip-test-db", "--force"]
-        if os.geteuid() == 0:
-            command.append("--user=root")
-        done = subprocess.run(command, cwd=base, capture_output=True, text=True, check=False)
+        done = _bootstrap(base, folder) if not VERSIONS[version] else _install(base, folder)
         if done.returncode != 0:
             raise EmbeddedServerError(
-                f"MariaDB {VERSION} could not initialize its data", hint="read its output", log=done.stderr[-3000:]
+                f"MariaDB {version} could not initialize its data", hint="read its output", log=done.stderr[-3000:]
             )
 
-    return unpack_once(f"mariadb-{VERSION}-data", initialize)
+    return unpack_once(f"mariadb-{version}-data", initialize)
+
+
+def _install(base: Path, data: Path) -> subprocess.CompletedProcess[str]:
+    command: list[str | Path] = [base / "scripts" / "mariadb-install-db", "--no-defaults", f"--basedir={base}"]
+    command += [f"--datadir={data}", "--auth-root-authentication-method=normal", "--skip-test-db", "--force"]
+    if os.geteuid() == 0:
+        command.append("--user=root")
+    return subprocess.run(command, cwd=base, capture_output=True, text=True, check=False)
+
+
+def _bootstrap(base: Path, data: Path) -> subprocess.CompletedProcess[str]:
+    """Run what the script of the package runs, which would not find the libraries of its release."""
+    command: list[str | Path] = [base / "bin" / "mariadbd", "--no-defaults", "--bootstrap", f"--basedir={base / 'usr'}"]
+    command.append(f"--datadir={data}")
+    if os.geteuid() == 0:
+        command.append("--user=root")
+    share = base / "usr" / "share" / "mariadb"
+    names = ("system_tables", "performance_tables", "system_tables_data", "sys_schema")
+    texts = [(share / f"mariadb_{name}.sql").read_text(encoding="utf-8") for name in names]
+    statements = "\n".join(["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket = NULL;", *texts])
+    return subprocess.run(command, input=statements, capture_output=True, text=True, check=False)
