@@ -102,11 +102,11 @@ class SumsProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class RowChecksum:
-    """A row: the text of its key, and its checksum."""
+class ComparedRow:
+    """A row: the text of its key, and its checksum, or its text if the request asks for that."""
 
     key: str
-    checksum: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,8 @@ class Request:
     """Names in records of the columns to compare."""
     keys: Keys | None = None
     """The rows that are wanted; None: the sums."""
+    texts: bool = False
+    """Whether the texts of these rows are wanted, and not their checksums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +150,13 @@ class Window:
     ends: Mapping[int, int]
 
 
-Record = ComparedTable | SumsProgress | BucketSum | RowChecksum | Window | Request
+Record = ComparedTable | SumsProgress | BucketSum | ComparedRow | Window | Request
 
 _KINDS: Final[Mapping[str, type[Record]]] = {
     "table": ComparedTable,
     "progress": SumsProgress,
     "bucket": BucketSum,
-    "row": RowChecksum,
+    "row": ComparedRow,
     "window": Window,
     "request": Request,
 }
@@ -183,6 +185,7 @@ def from_line(line: bytes | str) -> Record:
             found = {
                 "columns": tuple(found["columns"]),
                 "keys": None if keys is None else Keys(keys["modulus"], tuple(keys["numbers"])),
+                "texts": found.get("texts", False),
             }
         return kind(**found)
     except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -25,7 +25,7 @@ from tailrace.producer.model.split import KeyColumn, Range, SortKey
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.runtime.errors import SchemaError
-from tailrace.schemas.verification import Keys, TextForm
+from tailrace.schemas.verification import Request, TextForm
 
 ReadOffset = Callable[[Mapping[str, Any]], "Offset"]
 """Reads an offset from the form that ``Offset.to_json`` returns."""
@@ -228,8 +228,8 @@ class SnapshotSession(SplitReader, Protocol):
     def bucket_sums(self, task: SplitQuery, texts: RowTexts) -> list[tuple[int, int, int]]:
         """Return number, rows and XOR of the checksums of each bucket that a range has rows of."""
 
-    def row_checksums(self, task: SplitQuery, texts: RowTexts, keys: Keys) -> list[tuple[str, str]]:
-        """Return the text of the key and the checksum of some rows of a range."""
+    def compared_rows(self, task: SplitQuery, texts: RowTexts, request: Request) -> list[tuple[str, str]]:
+        """Return the text of the key, and the checksum or the text, of the requested rows of a range."""
 
     def close(self) -> None:
         """Close the session."""

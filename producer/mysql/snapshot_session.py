@@ -24,7 +24,7 @@ from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.mysql.types import canonical
 from tailrace.runtime.errors import SchemaError
-from tailrace.schemas.verification import Keys
+from tailrace.schemas.verification import Request
 
 VISIBLE_S: Final = 60.0
 """How long the transactions before the end of the binlog may take to become visible."""
@@ -206,12 +206,12 @@ class MySqlSnapshotSession:
             raise _no_text(task, lost)
         return [(int(number), int(rows), int(high) << 64 | int(low)) for number, rows, _, high, low in answer]
 
-    def row_checksums(self, task: SplitQuery, texts: RowTexts, keys: Keys) -> list[tuple[str, str]]:
+    def compared_rows(self, task: SplitQuery, texts: RowTexts, request: Request) -> list[tuple[str, str]]:
         """Select them on the server."""
-        answer = query(self._connection, split_sql.row_checksums(task, texts, keys))
-        if lost := sum(key is None or checksum is None for key, checksum in answer):
+        answer = query(self._connection, split_sql.compared_rows(task, texts, request))
+        if lost := sum(key is None or content is None for key, content in answer):
             raise _no_text(task, lost)
-        return [(str(key), str(checksum)) for key, checksum in answer]
+        return [(str(key), str(content)) for key, content in answer]
 
     def close(self) -> None:
         """Close the connection at once."""

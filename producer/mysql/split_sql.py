@@ -13,7 +13,7 @@ from tailrace.producer.model.protocols import RowTexts, SplitQuery
 from tailrace.producer.model.split import KeyColumn, Range
 from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.mysql.key_order import literal, select_key
-from tailrace.schemas.verification import BUCKETS, CHECKSUM_DIGITS, Keys
+from tailrace.schemas.verification import BUCKETS, CHECKSUM_DIGITS, Request
 
 MAX_KEY_MS: Final = 60_000
 """The changes of all tables may wait for this query. It is short, unless the end of the index has many deleted rows."""
@@ -105,12 +105,13 @@ def bucket_sums(task: SplitQuery, texts: RowTexts) -> str:
     return f"SELECT {once}b, COUNT(*), COUNT(*)-COUNT(c), {xor} FROM ({rows}) AS t GROUP BY b"
 
 
-def row_checksums(task: SplitQuery, texts: RowTexts, keys: Keys) -> str:
-    """Return the query for the text of the key and the checksum of some rows of a range."""
-    key, listed = _joined(texts.key), ",".join(map(str, keys.numbers))
+def compared_rows(task: SplitQuery, texts: RowTexts, request: Request) -> str:
+    """Return the query for the text of the key, and the checksum or the text, of the requested rows of a range."""
+    assert request.keys is not None
+    key, row, listed = _joined(texts.key), _joined(texts.row), ",".join(map(str, request.keys.numbers))
     return (
-        f"SELECT {key}, {_checksum(_joined(texts.row))} FROM {_range(task)} "
-        f"AND {_number(key, keys.modulus)} IN ({listed})"
+        f"SELECT {key}, {row if request.texts else _checksum(row)} FROM {_range(task)} "
+        f"AND {_number(key, request.keys.modulus)} IN ({listed})"
     )
 
 

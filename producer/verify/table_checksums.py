@@ -33,11 +33,10 @@ from tailrace.schemas.verification import (
     CHECKSUM_DIGITS,
     BucketSum,
     ComparedColumn,
+    ComparedRow,
     ComparedTable,
-    Keys,
     Record,
     Request,
-    RowChecksum,
     SumsProgress,
     Window,
 )
@@ -73,7 +72,7 @@ def answers(config: ProducerConfig, topic: str, requests: Iterable[Request]) -> 
             reading.require(first.definition)
             begins = progress.ends(topic, committed=True)
             low = session.low_watermark(progress.barrier(), BARRIER_TIMEOUT_S)
-            yield from reading.sums() if request.keys is None else reading.rows(request.keys)
+            yield from reading.sums() if request.keys is None else reading.rows(request)
             progress.wait_until_written(session.high_watermark(low), _WRITTEN_S)
             yield Window(begins, progress.ends(topic, committed=False))
 
@@ -110,10 +109,10 @@ class _Reading:
             yield SumsProgress(sum(rows.values()), estimated)
         yield from (BucketSum(number, rows[number], f"{sums[number]:0{CHECKSUM_DIGITS}x}") for number in sorted(rows))
 
-    def rows(self, keys: Keys) -> Iterator[RowChecksum]:
-        """Yield some rows."""
+    def rows(self, request: Request) -> Iterator[ComparedRow]:
+        """Yield the requested rows."""
         for task in self._tasks():
-            yield from (RowChecksum(*each) for each in self._session.row_checksums(task, self._texts, keys))
+            yield from (ComparedRow(*each) for each in self._session.compared_rows(task, self._texts, request))
 
     def require(self, definition: str) -> None:
         """Raise SchemaError if the table has another definition."""

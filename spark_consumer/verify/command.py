@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +36,7 @@ from tailrace.spark_consumer.source.split_ends import SplitEnds
 from tailrace.spark_consumer.source.topic_ids import TopicIds
 from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.transform.rules import Rules
-from tailrace.spark_consumer.verify.compare import Outcome, TableComparison, Topics
+from tailrace.spark_consumer.verify.compare import Difference, Outcome, TableComparison, Topics
 from tailrace.spark_consumer.verify.source import SourceChecksums
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ def _require_equal_shape(rules: Rules, schema: TableSchema) -> None:
         raise SinkError("tables with a transform or a route are not compared yet", hint=LEAVE_OUT, topic=schema.topic)
 
 
-def _print(plan: ComparedTable, key: str, difference: str) -> None:
-    line = {"topic": plan.topic, "difference": difference, "key": shown_key(plan, key)}
+def _print(plan: ComparedTable, columns: Collection[str], difference: Difference) -> None:
+    line = shown_difference(plan, columns, difference)
     sys.stdout.buffer.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
 
@@ -131,17 +132,41 @@ def _log(topic: str, result: Outcome) -> int:
     return DIFFERENT if differs else FAILED if undecided else EQUAL
 
 
-def shown_key(plan: ComparedTable, text: str) -> dict[str, Any]:
-    """Return the values of a key, from its text; of bytes that are no UTF-8 the hexadecimal digits."""
+def shown_difference(plan: ComparedTable, columns: Collection[str], difference: Difference) -> dict[str, Any]:
+    """Return a difference as it is printed: with the rows that differ, without their key columns.
+
+    If each side has one row, without the columns that are equal. ``columns`` are those that are compared.
+    """
     forms = {column.name: column.form for column in plan.columns}
-    return {name: _shown(forms[name], value) for name, value in zip(plan.key, text.split(","), strict=True)}
+    key = {name: _shown(forms[name], text) for name, text in zip(plan.key, difference.key.split(","), strict=True)}
+    line: dict[str, Any] = {"topic": plan.topic, "difference": difference.kind, "key": key}
+    if difference.rows is None:
+        return line
+    names = [column.name for column in plan.columns if column.name in columns]
+    row, found = difference.rows
+    texts = [dict(zip(names, text.split(","), strict=True)) for text in (row, *found) if text is not None]
+    equal = {name for name in names if len({text[name] for text in texts}) == 1} if len(texts) > 1 else set()
+    shown = [
+        {name: _shown(forms[name], value) for name, value in text.items() if name not in equal | key.keys()}
+        for text in texts
+    ]
+    if row is not None:
+        line["source"] = shown.pop(0)
+    if found:
+        line["target"] = shown[0] if len(shown) == 1 else shown
+    return line
 
 
 def _shown(form: TextForm, text: str) -> Any:
+    """Return a value from its text; of bytes that are no UTF-8 the digits, of a value that can be long its SHA-256."""
     if text == NULL:
         return None
     if form is TextForm.INTEGER:
         return int(text)
+    if form is TextForm.DOUBLE:
+        return struct.unpack(">d", bytes.fromhex(text))[0]
+    if form in {TextForm.DIGEST, TextForm.GEOMETRY}:
+        return {"sha256": text}
     if form is not TextForm.BYTES:
         return text
     try:

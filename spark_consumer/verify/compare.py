@@ -26,7 +26,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.source.topic_ends import end_offsets
-from tailrace.spark_consumer.verify.target import RowTexts, bucket_sums, compared_columns, is_in, row_checksums
+from tailrace.spark_consumer.verify.target import RowTexts, bucket_sums, compared_columns, is_in, row_contents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +42,8 @@ _ROWS: Final = 500_000
 """Rows of each side that are in memory, as far as the buckets allow."""
 _KEYS: Final = 20_000
 """Keys that one query has as literals."""
+_SHOWN: Final = 1_000
+"""Keys of a table that are told with their rows."""
 _POLL_S: Final = 1.0
 _START: Final = Sequence(0, 0, 0, 0, 0)
 
@@ -57,8 +59,8 @@ class SourceReader(Protocol):
     def sums(self, columns: Collection[str]) -> tuple[dict[int, BucketSum], Window]:
         """Return the sums of the buckets that have rows."""
 
-    def rows(self, columns: Collection[str], keys: Keys) -> tuple[dict[str, str], Window]:
-        """Return the checksums of some rows, by the text of the key."""
+    def rows(self, columns: Collection[str], keys: Keys, *, texts: bool) -> tuple[dict[str, str], Window]:
+        """Return the checksums of some rows, or their texts, by the text of the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,22 @@ class Topics:
         """
         self.ends.refresh(spark)
         return self.ends.created(topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key that differs."""
+
+    key: str
+    """The text of the key."""
+    kind: str
+    """missing, extra, different or twice."""
+    rows: tuple[str | None, list[str]] | None = None
+    """The texts of the row of the source and of those of the target; None: they are not known."""
+
+
+Report = Callable[[ComparedTable, Collection[str], Difference], None]
+"""Takes each key that differs, with the columns that are compared."""
 
 
 @dataclass(slots=True)
@@ -108,11 +126,8 @@ class TableComparison:
         self._spark, self._source, self._sink, self._schema = spark, source, sink, schema
         self._topics, self._wait_s = topics, wait_s
 
-    def run(self, report: Callable[[ComparedTable, str, str], None]) -> Outcome:
-        """Return the result; ``report`` takes the text of each key that differs, and how.
-
-        Raises TailraceError if the table cannot be compared.
-        """
+    def run(self, report: Report) -> Outcome:
+        """Return the result. Raises TailraceError if the table cannot be compared."""
         plan = self._source.plan()
         chosen = compared_columns(plan, self._sink.read_target(self._spark, self._schema).rows.schema)
         if missing := [name for name in plan.key if name not in chosen.names]:
@@ -127,32 +142,46 @@ class TableComparison:
         result = Outcome(sum(each.rows for each in sums.values()), chosen.excluded)
         parts = list(_parts(sums, stored))
         wanted: set[str] | None = None
+        shown: dict[str, Difference] = {}
         for _ in range(_ROUNDS):
             changed: set[str] = set()
             for part in parts:
                 unequal, unknown = self._look(texts, chosen.names, part, wanted)
                 changed |= unknown
                 for key, difference in sorted(unequal.items()):
-                    report(plan, key, difference)
-                    result.different[difference] += 1
+                    result.different[difference.kind] += 1
+                    if len(shown) < _SHOWN:
+                        shown[key] = difference
+                    else:
+                        report(plan, chosen.names, difference)
             if not changed:
-                return result
+                break
             keys = sorted(changed)
             parts = [Keys.of_texts(keys[at : at + _KEYS]) for at in range(0, len(keys), _KEYS)]
             wanted = changed
         result.undecided = len(changed)
+        if shown:  # those that are equal now, or have changed since, are told without their rows
+            found, _ = self._look(texts, chosen.names, Keys.of_texts(shown), shown, with_rows=True)
+            for key, difference in shown.items():
+                report(plan, chosen.names, found.get(key, difference))
         return result
 
     def _look(
-        self, texts: RowTexts, columns: Collection[str], part: Keys, wanted: Collection[str] | None
-    ) -> tuple[dict[str, str], set[str]]:
+        self,
+        texts: RowTexts,
+        columns: Collection[str],
+        part: Keys,
+        wanted: Collection[str] | None,
+        *,
+        with_rows: bool = False,
+    ) -> tuple[dict[str, Difference], set[str]]:
         """Compare some rows; return how keys differ, and the unequal keys that have changed meanwhile."""
         created = self._topics.created(self._spark, self._schema.topic)
-        rows, window = self._source.rows(columns, part)
+        rows, window = self._source.rows(columns, part, texts=with_rows)
         target = self._target(window)
-        stored = row_checksums(texts.checksums(target.rows), part)
+        stored = row_contents(texts.checksums(target.rows), part, texts=with_rows)
         unequal = {
-            key: _difference(rows.get(key), stored.get(key, []))
+            key: _difference(key, rows.get(key), stored.get(key, []), with_rows=with_rows)
             for key in rows.keys() | stored.keys()
             if stored.get(key, []) != [rows.get(key)] and (wanted is None or key in wanted)
         }
@@ -220,12 +249,9 @@ class TableComparison:
         return {row["key"] for row in found}
 
 
-def _difference(row: str | None, found: list[str]) -> str:
-    if row is None:
-        return "extra"
-    if not found:
-        return "missing"
-    return "different" if len(found) == 1 else "twice"
+def _difference(key: str, row: str | None, found: list[str], *, with_rows: bool) -> Difference:
+    kind = "extra" if row is None else "missing" if not found else "different" if len(found) == 1 else "twice"
+    return Difference(key, kind, (row, found) if with_rows else None)
 
 
 def _parts(sums: Mapping[int, BucketSum], stored: Mapping[int, BucketSum]) -> Iterator[Keys]:

@@ -18,11 +18,11 @@ import structlog
 from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.verification import (
     BucketSum,
+    ComparedRow,
     ComparedTable,
     Keys,
     Record,
     Request,
-    RowChecksum,
     SumsProgress,
     Window,
     from_line,
@@ -89,14 +89,14 @@ class SourceChecksums:
             sums[record.bucket] = record
         raise AssertionError
 
-    def rows(self, columns: Collection[str], keys: Keys) -> tuple[dict[str, str], Window]:
-        """Return the checksums of some rows, by the text of the key."""
+    def rows(self, columns: Collection[str], keys: Keys, *, texts: bool) -> tuple[dict[str, str], Window]:
+        """Return the checksums of some rows, or their texts, by the text of the key."""
         rows: dict[str, str] = {}
-        for record in self._answer(Request(tuple(columns), keys)):
+        for record in self._answer(Request(tuple(columns), keys, texts)):
             if isinstance(record, Window):
                 return rows, record
-            assert isinstance(record, RowChecksum)
-            if rows.setdefault(record.key, record.checksum) != record.checksum:
+            assert isinstance(record, ComparedRow)
+            if rows.setdefault(record.key, record.content) != record.content:
                 raise SourceFailedError(
                     "two rows of the source have one key, and only one of them is in the target",
                     hint=f"name columns in message.key.columns whose values are unique; or {LEAVE_OUT}",

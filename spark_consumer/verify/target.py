@@ -56,13 +56,16 @@ class RowTexts:
         return joined([self._texts(rows, self._key)[name] for name in self._key])
 
     def checksums(self, rows: DataFrame) -> DataFrame:
-        """Return ``bucket``, ``key`` (the text) and ``checksum`` of rows."""
+        """Return ``bucket``, ``key`` (the text), ``checksum`` and ``text`` of rows."""
         texts = self._texts(rows, [column.name for column in self._columns])
         key = joined([texts[name] for name in self._key])
         # The texts are one step: an expression that calls Java may not be below an aggregate.
         made = rows.select(key.alias("key"), joined(list(texts.values())).alias("text"))
         return made.select(
-            key_number(fn.col("key"), BUCKETS).alias("bucket"), "key", checksum(fn.col("text")).alias("checksum")
+            key_number(fn.col("key"), BUCKETS).alias("bucket"),
+            "key",
+            checksum(fn.col("text")).alias("checksum"),
+            "text",
         )
 
     def _texts(self, rows: DataFrame, names: Collection[str]) -> dict[str, Column]:
@@ -87,11 +90,11 @@ def bucket_sums(checksums: DataFrame) -> dict[int, BucketSum]:
     }
 
 
-def row_checksums(checksums: DataFrame, keys: Keys) -> dict[str, list[str]]:
-    """Return the checksums of some rows, by the text of the key: a table can have a key twice."""
+def row_contents(checksums: DataFrame, keys: Keys, *, texts: bool) -> dict[str, list[str]]:
+    """Return the checksums of some rows, or their texts, by the text of the key: a table can have a key twice."""
     rows: dict[str, list[str]] = defaultdict(list)
-    for row in checksums.where(is_in(keys)).collect():
-        rows[row["key"]].append(row["checksum"])
+    for key, content in checksums.where(is_in(keys)).select("key", "text" if texts else "checksum").collect():
+        rows[key].append(content)
     return rows
 
 

@@ -13,11 +13,11 @@ from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.verification import (
     BUCKETS,
     BucketSum,
+    ComparedRow,
     ComparedTable,
     Keys,
     Record,
     Request,
-    RowChecksum,
     SumsProgress,
     Window,
 )
@@ -40,11 +40,11 @@ def _answer(records: Iterator[Record]) -> list[Record]:
 
 
 def _rows(records: Iterator[Record]) -> list[tuple[str, str]]:
-    """Return key and checksum of the rows of an answer."""
+    """Return key, and checksum or text, of the rows of an answer."""
     rows = []
     for record in _answer(records):
-        assert isinstance(record, RowChecksum)
-        rows.append((record.key, record.checksum))
+        assert isinstance(record, ComparedRow)
+        rows.append((record.key, record.content))
     return rows
 
 
@@ -62,6 +62,7 @@ def test_sums_are_those_of_the_rows_of_all_ranges(database: Database, kafka_brok
             yield Request(("id", "name", "amount"))
             yield Request(("id", "name", "amount"), Keys.of_buckets(range(BUCKETS)))
             yield Request(("id", "name", "amount"), Keys.of_texts(["1", "119999", "-1"]))
+            yield Request(("id", "amount"), Keys.of_texts(["3"]), texts=True)
             database.execute("ALTER TABLE t MODIFY name VARCHAR(300)")
             yield Request(("id", "name", "amount"))
 
@@ -86,6 +87,7 @@ def test_sums_are_those_of_the_rows_of_all_ranges(database: Database, kafka_brok
 
         few = [(key, int(checksum, 16)) for key, checksum in _rows(read)]
         assert few == [(key, rows[key]) for key in ("1", "119999")]
+        assert _rows(read) == [("3", "3,0.5")]
 
         with pytest.raises(SchemaError, match="was altered while it was compared"):
             next(read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -37,10 +38,10 @@ def fill(database: Database) -> None:
     database.execute("CREATE TABLE nothing (id INT PRIMARY KEY)")
     database.execute(
         "CREATE TABLE t (a INT, b VARCHAR(20) COLLATE utf8mb4_0900_ai_ci, name VARCHAR(50), amount DECIMAL(20,4), "
-        "at DATETIME(6), photo BLOB, score DOUBLE, doc JSON, PRIMARY KEY (a, b))"
+        "at DATETIME(6), photo BLOB, score DOUBLE, doc JSON, phone VARCHAR(20) DEFAULT '0170 4711', PRIMARY KEY (a, b))"
     )
     database.executemany(
-        "INSERT INTO t VALUES (%s, %s, %s, %s, '2024-01-02 03:04:05.000006', %s, %s, '{}')",
+        "INSERT INTO t VALUES (%s, %s, %s, %s, '2024-01-02 03:04:05.000006', %s, %s, '{}', DEFAULT)",
         [(n // 7, f"K{n} é", f"Zoë {n}", f"{n}.2500", bytes([n % 256, 0, 255]), n / 3) for n in range(ROWS)],
     )
 
@@ -63,17 +64,23 @@ def captured(
 ) -> Iterator[Verified]:
     """Capture while the block runs; the snapshot is complete before it."""
     file = work / "producer.json"
-    producer = properties(database.server, broker, prefix, database.name)
+    masked = {"column.mask.with.3.chars": rf"{database.name}\.t\.phone"}
+    producer = properties(database.server, broker, prefix, database.name, masked)
     file.write_text(json.dumps(producer), encoding="utf-8")
     with CaptureThread(producer) as capture:
         capture.wait_snapshot()
         yield Verified(spark, given, file)
 
 
+def printed(capfdbinary: pytest.CaptureFixture[bytes]) -> dict[tuple[Any, ...], Any]:
+    """Return the printed lines by key."""
+    lines = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines() if line.startswith(b"{")]
+    return {tuple(line["key"].values()): line for line in lines}
+
+
 def reported(capfdbinary: pytest.CaptureFixture[bytes]) -> dict[tuple[Any, ...], str]:
     """Return what was printed: the difference of each key."""
-    lines = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines() if line.startswith(b"{")]
-    return {tuple(line["key"].values()): line["difference"] for line in lines}
+    return {key: line["difference"] for key, line in printed(capfdbinary).items()}
 
 
 def tables_of(sink: str, name: str, work: Path) -> tuple[dict[str, str], str]:
@@ -122,7 +129,22 @@ def test_planted_faults_are_reported_and_nothing_else(
 
         assert verified.run() == 3
         expected = {**dict(planted.values()), (0, "K0 é"): "missing", (9, "K63 é"): "twice"}
-        assert reported(capfdbinary) == expected
+        lines = printed(capfdbinary)
+        assert {key: line["difference"] for key, line in lines.items()} == expected
+        whole = {
+            "name": "Zoë 8",
+            "amount": "8.25",
+            "at": "2024-01-02 03:04:05.000006",
+            "photo": {"sha256": hashlib.sha256(bytes([8, 0, 255])).hexdigest()},
+            "score": 8 / 3,
+        }  # without the column that is masked, and the JSON column
+        values = {key: (line.get("source"), line.get("target")) for key, line in lines.items()}
+        assert values[1, "K8 é"] == (whole, None)
+        assert values[0, "k0 é"][0] is None
+        assert values[3, "K21 é"] == ({"name": "Zoë 21 "}, {"name": "Zoë 21"})
+        assert values[3, "K23 é"] == ({"name": "Zoë 23 "}, {"name": None})
+        assert values[3, "K25 é"] == ({"amount": "25.25"}, {"amount": "25.2501"})
+        assert values[9, "K63 é"] == ({}, [{}, {}])
 
         # A target that is behind is not compared.
         database.execute("INSERT INTO t (a, b) VALUES (1000, '')")

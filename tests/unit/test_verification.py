@@ -7,17 +7,18 @@ import pytest
 from tailrace.schemas.verification import (
     BucketSum,
     ComparedColumn,
+    ComparedRow,
     ComparedTable,
     Keys,
     Record,
     Request,
-    RowChecksum,
     TextForm,
     Window,
     from_line,
     to_line,
 )
-from tailrace.spark_consumer.verify.command import shown_key
+from tailrace.spark_consumer.verify.command import shown_difference
+from tailrace.spark_consumer.verify.compare import Difference
 
 TABLE = ComparedTable(
     "p.shop.t",
@@ -27,6 +28,9 @@ TABLE = ComparedTable(
         ComparedColumn("id", TextForm.INTEGER),
         ComparedColumn("name", TextForm.BYTES),
         ComparedColumn("day", TextForm.DATE),
+        ComparedColumn("score", TextForm.DOUBLE),
+        ComparedColumn("note", TextForm.DIGEST),
+        ComparedColumn("lost", TextForm.INTEGER),
     ),
     ("id", "name", "day"),
     {"doc": "JSON"},
@@ -38,10 +42,11 @@ TABLE = ComparedTable(
     [
         TABLE,
         BucketSum(4095, 3, "0" * 31 + "f"),
-        RowChecksum("1,C3BC", "a" * 32),
+        ComparedRow("1,C3BC", "a" * 32),
         Window({0: 0, 1: 17}, {0: 2**40, 1: 17}),
         Request(("a", "b c")),
         Request(("a",), Keys.of_texts(["1,C3BC", "N"])),
+        Request(("a",), Keys.of_texts(["1,C3BC", "N"]), texts=True),
     ],
 )
 def test_a_record_is_read_as_it_was_written(record: Record) -> None:
@@ -57,7 +62,29 @@ def test_another_line_is_refused(line: bytes) -> None:
         from_line(line)
 
 
+COLUMNS = {"id", "name", "day", "score", "note"}
+
+
 def test_a_key_is_shown_with_its_values() -> None:
-    assert shown_key(TABLE, "-7,C3BC20,2024-02-29") == {"id": -7, "name": "ü ", "day": "2024-02-29"}
-    assert shown_key(TABLE, "N,N,N") == {"id": None, "name": None, "day": None}
-    assert shown_key(TABLE, "-7,FF,2024-02-29")["name"] == {"hex": "FF"}
+    def shown_key(text: str) -> dict[str, object]:
+        line = shown_difference(TABLE, COLUMNS, Difference(text, "missing"))
+        assert line.keys() == {"topic", "difference", "key"}
+        return dict(line["key"])
+
+    assert shown_key("-7,C3BC20,2024-02-29") == {"id": -7, "name": "ü ", "day": "2024-02-29"}
+    assert shown_key("N,N,N") == {"id": None, "name": None, "day": None}
+    assert shown_key("-7,FF,2024-02-29")["name"] == {"hex": "FF"}
+
+
+def test_the_rows_are_shown_without_their_key_and_what_is_equal() -> None:
+    key, row = "-7,C3BC,2024-02-29", "-7,C3BC,2024-02-29,BFE0000000000000,ab"
+
+    def rows(kind: str, source: str | None, *target: str) -> tuple[object, object]:
+        line = shown_difference(TABLE, COLUMNS, Difference(key, kind, (source, list(target))))
+        return line.get("source"), line.get("target")
+
+    assert rows("missing", row) == ({"score": -0.5, "note": {"sha256": "ab"}}, None)
+    assert rows("extra", None, row) == (None, {"score": -0.5, "note": {"sha256": "ab"}})
+    assert rows("different", row, f"{key},N,ab") == ({"score": -0.5}, {"score": None})
+    assert rows("twice", row, row, f"{key},N,ab") == ({"score": -0.5}, [{"score": -0.5}, {"score": None}])
+    assert rows("twice", row, row, row) == ({}, [{}, {}])
