@@ -21,6 +21,7 @@ record.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -125,6 +126,31 @@ class Keys:
     def of_texts(cls, keys: Collection[str]) -> Keys:
         """Return those of some keys, and of few others."""
         return cls(1 << 32, tuple(sorted({zlib.crc32(key.encode()) for key in keys})))
+
+
+MAX_CHOSEN: Final = 1000
+MAX_CHOSEN_CHARS: Final = 400_000
+"""Bounds of ``ChosenKeys``: they are part of a signal, and of a record of the state."""
+_KEY_TEXT: Final = re.compile(r"[-0-9A-Fa-fN:. +,]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenKeys:
+    """Keys of a table whose rows are to be read again: the names of the key columns in records, and their texts."""
+
+    columns: tuple[str, ...]
+    texts: tuple[str, ...]
+
+    def problem(self) -> str:
+        """Return why a signal may not have them, or ''."""
+        if not self.columns or not self.texts:
+            return "there is none"
+        if len(self.texts) > MAX_CHOSEN or sum(map(len, self.texts)) > MAX_CHOSEN_CHARS:
+            return f"they are more than {MAX_CHOSEN}, or their texts have more than {MAX_CHOSEN_CHARS} characters"
+        for text in self.texts:
+            if not _KEY_TEXT.fullmatch(text) or text.count(",") != len(self.columns) - 1:
+                return f"{text[:200]!r} is not the text of a key of {len(self.columns)} columns"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.snapshot.reader import ReaderSettings, SnapshotReader
 from tailrace.producer.snapshot.workers import OpenReader, serve_pipe
 from tailrace.runtime.logging import configure_logging
+from tailrace.schemas.rowkind import Op
 
 log = structlog.get_logger(__name__)
 
@@ -78,7 +79,7 @@ def open_reader(
         session,
         producer,
         tables,
-        ReaderSettings(prefix, headers),
+        ReaderSettings(prefix, headers, config.values.options, Op.DELETE in config.values.skipped_operations),
         hooks=hooks,
     )
 

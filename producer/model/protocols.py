@@ -22,7 +22,7 @@ from tailrace.producer.model.binlog_events import (
 from tailrace.producer.model.codec import KeyTuple, RowKeys, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.split import KeyColumn, Range, SortKey
-from tailrace.producer.model.table import CatalogTable, Column, TableId
+from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.verification import Request, TextForm
@@ -127,6 +127,20 @@ class RowTexts(NamedTuple):
     row: Sequence[str]
 
 
+class KeyRows(Protocol):
+    """The rows of some keys of a table, which are given by their texts."""
+
+    @property
+    def condition(self) -> str:
+        """The condition that the rows of the keys meet, and no others."""
+
+    def absent(self, task: SplitQuery) -> list[str]:
+        """Return the keys that have no row now."""
+
+    def packets(self, columns: Sequence[Column], key: str) -> bytes:
+        """Return a result set whose only row has a key and nothing else. Raises SourceError if that is impossible."""
+
+
 class KeyOrdering(Protocol):
     """The order of the keys of one table, as the source defines it."""
 
@@ -167,6 +181,9 @@ class SplitReader(Protocol):
 
     def clock_us(self) -> int:
         """Return the clock of the server in microseconds since the epoch."""
+
+    def key_rows(self, table: Table, options: ValueOptions, keys: Sequence[str]) -> KeyRows:
+        """Return what looks for the rows of keys. Raises NotComparedError if a key column has no texts."""
 
     def read_rows(self, task: SplitQuery, codec: SnapshotEncoder, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
         """Yield the encoded rows of a split, a block at a time."""

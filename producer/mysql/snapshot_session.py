@@ -14,12 +14,13 @@ from tailrace.producer.errors import SourceError, SourceUnavailableError, TableL
 from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.protocols import CanonicalText, Offset, RowTexts, SplitQuery
 from tailrace.producer.model.split import KeyColumn, Range
-from tailrace.producer.model.table import CatalogTable, Column, TableId
+from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql import catalog, key_order, split_sql, watermark
 from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import disconnect, query
 from tailrace.producer.mysql.key_order import KeyOrder, from_select
+from tailrace.producer.mysql.key_rows import MySqlKeyRows
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.result_stream import read_rows
 from tailrace.producer.mysql.types import canonical
@@ -183,6 +184,10 @@ class MySqlSnapshotSession:
     def clock_us(self) -> int:
         """Return NOW(6) of the server."""
         return int(query(self._connection, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)")[0][0])
+
+    def key_rows(self, table: Table, options: ValueOptions, keys: Sequence[str]) -> MySqlKeyRows:
+        """Read the definition again: the collations are in the catalog alone."""
+        return MySqlKeyRows(self._connection, self.describe(table.id), table, options, keys)
 
     def read_rows(self, task: SplitQuery, codec: SnapshotEncoder, envelope: SnapshotEnvelope) -> Iterator[SnapshotRows]:
         """Stream the packets of the result set into the codec."""

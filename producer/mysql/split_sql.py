@@ -98,9 +98,7 @@ def bucket_sums(task: SplitQuery, texts: RowTexts) -> str:
     xor = ", ".join(
         f"BIT_XOR(CAST(CONV({part},16,10) AS UNSIGNED))" for part in (f"LEFT(c,{half})", f"RIGHT(c,{half})")
     )
-    rows = (
-        f"SELECT {_number(_joined(texts.key), BUCKETS)} AS b, {_checksum(_joined(texts.row))} AS c FROM {_range(task)}"
-    )
+    rows = f"SELECT {_number(joined(texts.key), BUCKETS)} AS b, {_checksum(joined(texts.row))} AS c FROM {_range(task)}"
     once = "/*+ NO_MERGE(t) */ " if task.columns else ""
     return f"SELECT {once}b, COUNT(*), COUNT(*)-COUNT(c), {xor} FROM ({rows}) AS t GROUP BY b"
 
@@ -108,14 +106,15 @@ def bucket_sums(task: SplitQuery, texts: RowTexts) -> str:
 def compared_rows(task: SplitQuery, texts: RowTexts, request: Request) -> str:
     """Return the query for the text of the key, and the checksum or the text, of the requested rows of a range."""
     assert request.keys is not None
-    key, row, listed = _joined(texts.key), _joined(texts.row), ",".join(map(str, request.keys.numbers))
+    key, row, listed = joined(texts.key), joined(texts.row), ",".join(map(str, request.keys.numbers))
     return (
         f"SELECT {key}, {row if request.texts else _checksum(row)} FROM {_range(task)} "
         f"AND {_number(key, request.keys.modulus)} IN ({listed})"
     )
 
 
-def _joined(texts: Sequence[str]) -> str:
+def joined(texts: Sequence[str]) -> str:
+    """Return the text of a row, or of a key."""
     # CONCAT and not CONCAT_WS, which leaves out what is NULL.
     return "CONCAT({})".format(",',',".join(texts)) if len(texts) > 1 else texts[0]
 

@@ -80,7 +80,7 @@ class TableCodec:
         record_format = record_format or plain_format(table, topic, options)
         plans = PlanBuilder(table, options.values, options.projection, record_format, options.failures).plans()
         self.select_list = plans.select_list
-        """The columns of the result set that ``snapshot`` decodes."""
+        """The SELECT list of ``published``."""
         fields = _published_fields(table, options, record_format)
         self.schema = TableSchema(
             topic=topic,
@@ -89,6 +89,9 @@ class TableCodec:
             columns=tuple(fields.values()),
             key=_published_key(table, options, fields),
         )
+        self.published = options.published(table)
+        """The columns of the result set that ``snapshot`` decodes."""
+        self._tombstones = options.tombstones
         self._frame = record_format.frame()
         changes = KeyChangeFactory(self._frame, header_printer([fields[name] for name in table.key]))
         flags = {"tombstones": options.tombstones, "skip_unchanged": options.skip_unchanged}
@@ -122,6 +125,18 @@ class TableCodec:
         except DECODE_ERRORS as error:
             raise decode_error(error) from error
         return rows._replace(consumed=start + rows.consumed)
+
+    def deleted_rows(self, packets: bytes, envelope: SnapshotEnvelope) -> list[tuple[bytes, bytes | None]]:
+        """Encode the rows of a result set as they were before their deletes, and tombstones."""
+        frame, rows = self._frame, self.snapshot(packets, 0, len(packets), envelope)
+        start, suffix = len(frame.before_insert), frame.snapshot(envelope.suffix)
+        records: list[tuple[bytes, bytes | None]] = []
+        for key, value in rows.records:
+            row = value[start : len(value) - len(suffix)]
+            records.append((key, b"".join((frame.before_update, row, frame.after_delete, suffix))))
+            if self._tombstones:
+                records.append((key, None))
+        return records
 
     def transaction_block_inserter(self, envelope: EventEnvelope, gtid: str) -> InsertTransactionBlock:
         """Return the function that inserts transaction blocks into the envelopes made with ``envelope``."""

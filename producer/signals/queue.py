@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.notifications.notification import NotificationType, data_collections
 from tailrace.producer.signals.signal import ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, SignalAction, StopSnapshot
 from tailrace.producer.signals.table_expression import TableExpression, TableNames
+from tailrace.schemas.verification import ChosenKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,13 @@ class SnapshotRequest:
     """The topic lacks rows of the table, or has none of them, until all are read: no signal stops that."""
     number: int = field(default=0, compare=False)
     """Requests are served in this order; ``IncrementalSnapshotQueue.adding`` sets it."""
+    keys: ChosenKeys | None = None
+    """The keys whose rows are read; None: all."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows of the table are requested."""
+        return not self.condition and self.keys is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,7 @@ class IncrementalSnapshotQueue:
         added, changed = [], set()
         for table in tables:
             waiting = by_table[table][1:] if is_running(table) else by_table[table]
-            whole = [request for request in waiting if not request.condition and not request.stopped]
+            whole = [request for request in waiting if request.is_whole and not request.stopped]
             if not whole:
                 added.append(SnapshotRequest(table, required=True))
             elif not any(request.required for request in whole):
@@ -163,11 +171,14 @@ def _restored(state: State, number: int, body: Mapping[str, Any]) -> SnapshotReq
     known = state.tables.get(str(table))
     # Earlier versions did not store it: a table that was in error is read as a whole.
     in_error = known is not None and known.fault is not None and not condition
-    return SnapshotRequest(table, condition, body["stopped"], body.get("required", in_error), number)
+    chosen = body.get("keys")
+    keys = None if chosen is None else ChosenKeys(tuple(chosen["columns"]), tuple(chosen["texts"]))
+    return SnapshotRequest(table, condition, body["stopped"], body.get("required", in_error), number, keys)
 
 
 def _stored(request: SnapshotRequest) -> dict[str, Any]:
-    return {
+    keys = {} if request.keys is None else {"keys": asdict(request.keys)}
+    return keys | {
         "database": request.table.database,
         "table": request.table.table,
         "condition": request.condition,
@@ -220,8 +231,14 @@ def _execute(
         matched |= dict.fromkeys(tables)
         if not tables:
             unmatched.append(expression.text)
+    if action.keys is not None and len(matched) > 1:
+        return SignalResult(queue, warning=f"keys are those of one table: {', '.join(map(str, matched))}")
     queued = set(queue.tables)
-    added = tuple(SnapshotRequest(table, action.condition(str(table))) for table in matched if table not in queued)
+    added = tuple(
+        SnapshotRequest(table, action.condition(str(table)), keys=action.keys)
+        for table in matched
+        if table not in queued
+    )
     warnings = []
     if unmatched:
         warnings.append(f"no captured table matches {', '.join(unmatched)}")

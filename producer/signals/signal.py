@@ -14,6 +14,7 @@ import orjson
 
 from tailrace.producer.config.filters import InvalidExpressionError
 from tailrace.producer.signals.table_expression import TableExpression
+from tailrace.schemas.verification import ChosenKeys
 
 T = TypeVar("T")
 
@@ -45,6 +46,8 @@ class ExecuteSnapshot:
     conditions: tuple[tuple[TableExpression, str], ...] = ()
     blocking: bool = False
     surrogate_key: str = ""
+    keys: ChosenKeys | None = None
+    """The keys of the only table whose rows are read; None: all."""
 
     def condition(self, table: str) -> str:
         """Return the SQL condition on the rows of a table; empty: all rows."""
@@ -152,7 +155,22 @@ def _execute(data: Mapping[str, Any]) -> ExecuteSnapshot:
             "a blocking snapshot with additional-conditions is not supported, since its filters are whole SELECT "
             'statements; use type "INCREMENTAL", whose filters are conditions'
         )
-    return ExecuteSnapshot(_expressions(data), tuple(conditions), blocking, _string(data, "surrogate-key", default=""))
+    tables, keys = _expressions(data), _keys(data.get("keys"))
+    if keys is not None and (len(tables) != 1 or conditions or blocking):
+        raise InvalidSignalError("keys are those of one table, in an INCREMENTAL snapshot without conditions")
+    return ExecuteSnapshot(tables, tuple(conditions), blocking, _string(data, "surrogate-key", default=""), keys)
+
+
+def _keys(body: Any) -> ChosenKeys | None:
+    if body is None:
+        return None
+    parts: tuple[Any, ...] = (body.get("columns"), body.get("texts")) if isinstance(body, dict) else ()
+    if not parts or not all(isinstance(part, list) and all(isinstance(each, str) for each in part) for part in parts):
+        raise InvalidSignalError(f"keys: {_shown(body)} is not an object with the lists of strings columns and texts")
+    keys = ChosenKeys(tuple(parts[0]), tuple(parts[1]))
+    if problem := keys.problem():
+        raise InvalidSignalError(f"keys: {problem}")
+    return keys
 
 
 def _condition(entry: Any) -> tuple[TableExpression, str]:

@@ -172,8 +172,8 @@ class Enumerator:
         barrier = self._mailbox.call(lambda: self._coordinator.open_split(split))
         if barrier is None:
             return False
-        condition = self._policy.condition(split.table)
-        self._tasks[worker] = SplitTask(split, self._plans[split.table].columns, barrier, condition)
+        condition, keys = self._policy.condition(split.table), self._policy.keys(split.table)
+        self._tasks[worker] = SplitTask(split, self._plans[split.table].columns, barrier, condition, keys)
         workers.submit(worker, self._tasks[worker])
         self.pace.started(split.id)
         return True

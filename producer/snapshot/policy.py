@@ -34,6 +34,7 @@ from tailrace.producer.snapshot.splitter import ChunkSplitter
 from tailrace.producer.snapshot.table_planner import TablePlanner
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.runtime.errors import TailraceError
+from tailrace.schemas.verification import ChosenKeys
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +63,10 @@ class TakenRequest(Protocol):
     @property
     def condition(self) -> str:
         """Return the SQL condition on the rows; empty: all rows."""
+
+    @property
+    def keys(self) -> ChosenKeys | None:
+        """Return the keys whose rows are read, in one split; None: all."""
 
     @property
     def stopped(self) -> bool:
@@ -120,6 +125,10 @@ class SnapshotPolicy(ABC):
     def condition(self, table: TableId) -> str:  # noqa: ARG002 - the same for every table
         """Return the SQL condition on the rows of a table; empty: all rows."""
         return ""
+
+    def keys(self, table: TableId) -> ChosenKeys | None:  # noqa: ARG002 - the same for every table
+        """Return the keys of a table whose rows are read; None: all."""
+        return None
 
     def requested(self) -> list[TableId]:
         """Return the tables that are to be read as far as is known now; they may be more than at the start."""
@@ -249,6 +258,11 @@ class IncrementalSnapshot(SnapshotPolicy):
         request = self._control.first_request(table)
         return request.condition if request is not None else ""
 
+    def keys(self, table: TableId) -> ChosenKeys | None:
+        """See ``SnapshotPolicy``."""
+        request = self._control.first_request(table)
+        return request.keys if request is not None else None
+
     def can_resume(self, table: TableId, stored: TableState, splits: Iterable[SplitState]) -> bool:
         """Continue on the same server with the same key."""
         if stored.mode is not TableMode.INCREMENTAL or not self._planner.exists(table):
@@ -278,16 +292,15 @@ class IncrementalSnapshot(SnapshotPolicy):
         condition = self.condition(table)
         if condition:
             planner.check_condition(table, condition)
-        barrier = self._call(lambda: self._prepare(table, whole=not condition))
+        whole = not condition and request.keys is None
+        barrier = self._call(lambda: self._prepare(table, whole=whole))
         if barrier is None:
-            reason = (
-                "a table in error is read as a whole, without a condition" if condition else "it ended or is in error"
-            )
+            reason = "it ended or is in error" if whole else "a table in error is read as a whole, without a condition"
             self._cancel(table, reason)
             return None
         planner.low_watermark(barrier)
         splitter = planner.splitter(table, found.columns)
-        greatest = splitter.max_key()
+        greatest = splitter.max_key() if request.keys is None else None  # the rows of keys are one split
         columns = found.columns if greatest is not None else ()
         order = planner.stream_order(columns)
         state = _new_plan(TableMode.INCREMENTAL, columns, greatest)

@@ -9,10 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
+
+import structlog
 
 from tailrace.producer.errors import (
     RecordTooLargeError,
+    SourceError,
     SplitTooSlowError,
     TableLockedError,
     TableMissingError,
@@ -20,21 +24,28 @@ from tailrace.producer.errors import (
 )
 from tailrace.producer.kafka.state_store import SplitState, split_key
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer
-from tailrace.producer.model.protocols import Offset, SplitQuery, SplitReader
+from tailrace.producer.model.codec import SnapshotEnvelope
+from tailrace.producer.model.protocols import KeyRows, NotComparedError, Offset, SplitQuery, SplitReader
 from tailrace.producer.model.split import KeyColumn, Split, key_changed, key_to_json
 from tailrace.producer.model.table import TableId
+from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.serialization.captured_tables import CapturedTable, CapturedTables
 from tailrace.producer.serialization.envelope.headers import event_header
 from tailrace.producer.snapshot.hooks import NO_HOOKS, SnapshotHooks
 from tailrace.producer.streaming.watermark_record import high_watermark, low_watermark
 from tailrace.runtime.errors import KafkaUnavailableError, SchemaError
 from tailrace.schemas.names import INCREMENTAL_HEADER, SPLIT_HEADER, schemas_topic, state_topic, watermarks_topic
+from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.verification import ChosenKeys
 from tailrace.schemas.watermark import Watermark
+
+log = structlog.get_logger(__name__)
 
 BARRIER_TIMEOUT_S: Final = 60.0
 """How long the server may take to make the transactions visible that the stream has read."""
 
+_SHOWN: Final = 200
 _MAX_DEFINITIONS: Final = 16
 """Tables whose compiled versions a reader keeps; it reads few tables at a time."""
 _USABLE_SHARE: Final = 0.8
@@ -50,6 +61,8 @@ class SplitTask:
     barrier: Offset
     condition: str = ""
     """SQL condition on the rows; empty: all rows."""
+    keys: ChosenKeys | None = None
+    """The keys whose rows are read, and that are deleted if the table does not have them; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,9 @@ class ReaderSettings:
 
     prefix: str
     context_headers: Headers
+    values: ValueOptions
+    skips_deletes: bool
+    """``skipped.operations`` has deletes."""
 
 
 class SnapshotReader:
@@ -158,16 +174,25 @@ class SnapshotReader:
 
     def _write_rows(self, task: SplitTask, captured: CapturedTable, low: Offset) -> tuple[int, int, int]:
         split = task.split
-        headers: Headers = [
-            (INCREMENTAL_HEADER if split.incremental else SPLIT_HEADER, split.id.encode()),
-            event_header(low.epoch, 0),
+        read_at_us = self._session.clock_us()
+        # A row that is read again follows the one that was read at the same position, whatever a reader made of that.
+        event = read_at_us if split.incremental else 0
+        common: Headers = [
+            event_header(low.epoch, event),
             captured.schema_header,
             *self._settings.context_headers,
         ]
-        envelope = captured.source.snapshot_envelope(
-            low.to_json(), read_at_us=self._session.clock_us(), incremental=split.incremental
+        headers: Headers = [(INCREMENTAL_HEADER if split.incremental else SPLIT_HEADER, split.id.encode()), *common]
+        envelope_of = partial(
+            captured.source.snapshot_envelope, low.to_json(), read_at_us=read_at_us, incremental=split.incremental
         )
         query = SplitQuery(split.table, task.columns, split.range, task.condition)
+        if task.keys is not None:
+            found = self._key_rows(captured, task.keys)
+            absent = [] if self._settings.skips_deletes else found.absent(query)
+            self._write_deletes(captured, found, absent, envelope_of(op=Op.DELETE), common)
+            query = query._replace(condition=found.condition)
+        envelope = envelope_of()
         rows = checksum = size = 0
         started = time.monotonic()
         limit_s = self._producer.transaction_timeout_s * _USABLE_SHARE
@@ -179,6 +204,36 @@ class SnapshotReader:
                 raise _too_slow(task, rows, self._producer.transaction_timeout_s)
             checksum = (checksum + block.checksum) & 0xFFFF_FFFF_FFFF_FFFF
         return rows, checksum, size
+
+    def _key_rows(self, captured: CapturedTable, keys: ChosenKeys) -> KeyRows:
+        if keys.columns != captured.codec.schema.key:
+            raise SchemaError(
+                "the keys of a signal are not those of the table",
+                hint="compare again: the key has changed since, or the signal is for another table",
+                signal=", ".join(keys.columns),
+                key=", ".join(captured.codec.schema.key),
+            )
+        try:
+            return self._session.key_rows(captured.table, self._settings.values, keys.texts)
+        except NotComparedError as error:
+            raise SchemaError(
+                f"rows are not read by their keys: {error}", hint="request a snapshot of the whole table"
+            ) from error
+
+    def _write_deletes(
+        self, captured: CapturedTable, found: KeyRows, keys: list[str], envelope: SnapshotEnvelope, headers: Headers
+    ) -> None:
+        """Write a delete of each key that the table does not have.
+
+        The changes of the keys are held, so one that is inserted since has its record behind the delete.
+        """
+        for key in keys:
+            try:
+                packets = found.packets(captured.codec.published, key)
+            except SourceError as error:
+                log.warning("key not deleted", table=str(captured.table.id), key=key[:_SHOWN], error=str(error))
+                continue
+            self._producer.send_all(captured.topic, captured.codec.deleted_rows(packets, envelope), headers)
 
     def _definition(self, table: TableId, columns: tuple[KeyColumn, ...]) -> CapturedTable:
         """Return the current version of a table; compiled again only if the text of its definition changed.

@@ -46,7 +46,11 @@ class Snapshot:
             all_read=lambda table: self.events.append(("complete", table)),
         )
         policy: Any = SimpleNamespace(
-            paused=False, stopped=lambda table: table in self.stopped, condition=lambda _: "", requested=list
+            paused=False,
+            stopped=lambda table: table in self.stopped,
+            condition=lambda _: "",
+            keys=lambda _: None,
+            requested=list,
         )
         planner: Any = SimpleNamespace(shared_lock=lambda _: nullcontext())
         self.enumerator = Enumerator(planner, coordinator, policy, list(splits), state=State(), status=Status())

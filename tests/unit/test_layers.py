@@ -47,6 +47,7 @@ MEMBER_LEVELS = {
         {"source"},
         {"log_monitor"},
         {"catalog_session", "file_resume", "prerequisites", "snapshot_session"},
+        {"key_rows"},
         {"catalog", "result_stream", "resume", "split_sql", "watermark"},
         {"column_defaults", "condition", "file_offset", "key_order"},
         {"engine_commits", "offset"},

@@ -43,6 +43,7 @@ from tailrace.producer.signals.signal import (
     from_row,
     parse_action,
 )
+from tailrace.schemas.verification import ChosenKeys
 from tests.support.avro import Avro
 
 A, B, C = TableId("db", "a"), TableId("db", "b"), TableId("other", "a")
@@ -106,6 +107,18 @@ def after(
             "whole SELECT",
         ),
         (b'{"id":"1","type":"stop-snapshot","data":{"type":"blocking"}}', "cannot be stopped"),
+        *(
+            (orjson.dumps({"type": "execute-snapshot", "data": {"data-collections": ["a.b"], "keys": keys}}), part)
+            for keys, part in (
+                (["1"], "is not an object"),
+                ({"columns": ["id"], "texts": [1]}, "is not an object"),
+                ({"columns": ["id"], "texts": []}, "there is none"),
+                ({"columns": ["id"], "texts": ["1,2"]}, "is not the text of a key of 1 columns"),
+                ({"columns": ["id"], "texts": ["1') OR ('1'='1"]}, "is not the text of a key"),
+                ({"columns": ["id"], "texts": ["1"] * 1001}, "more than 1000"),
+                ({"columns": ["id"], "texts": ["1" * 400_001]}, "more than 400000 characters"),
+            )
+        ),
     ],
 )
 def test_error_includes_the_invalid_value(text: bytes, part: str) -> None:
@@ -127,6 +140,20 @@ def test_parse_signal_types() -> None:
         "db.*", **{"additional-conditions": [{"data-collection": "db.A", "filter": "x > 1"}], "type": "incremental"}
     )
     assert (action.condition("db.a"), action.condition("db.b")) == ("x > 1", "")
+
+
+def test_keys_are_those_of_one_table() -> None:
+    keys = {"columns": ["a", "b"], "texts": ["1,C3BC", "N,-2"]}
+    queue, _, _ = after(IncrementalSnapshotQueue(), execute("db.a", keys=keys))
+    assert queue.requests == (SnapshotRequest(A, keys=ChosenKeys(("a", "b"), ("1,C3BC", "N,-2"))),)
+    assert not queue.requests[0].is_whole
+    # What a table in error needs is not among them.
+    assert len(queue.requiring([A], lambda _: False).requests) == 2
+    queue, _, warning = after(IncrementalSnapshotQueue(), execute("db[.].", keys=keys))
+    assert (queue.requests, warning) == ((), "keys are those of one table: db.a, db.b")
+    for more in ({"additional-conditions": [{"data-collection": "db.a", "filter": "x"}]}, {"type": "BLOCKING"}):
+        with pytest.raises(InvalidSignalError, match=r"keys are those of one table|whole SELECT"):
+            execute("db.a", keys=keys, **more)
 
 
 def test_tables_are_added_once_and_started_is_sent_once() -> None:
@@ -203,7 +230,11 @@ def test_blocking_and_surrogate_key_give_a_warning() -> None:
 def test_queue_is_restored_from_its_record() -> None:
     """Every field is stored."""
     queue = IncrementalSnapshotQueue(
-        (SnapshotRequest(A, "x = 'ü'"), SnapshotRequest(B, stopped=True)),
+        (
+            SnapshotRequest(A, "x = 'ü'"),
+            SnapshotRequest(B, stopped=True),
+            SnapshotRequest(B, keys=ChosenKeys(("id",), ("1", "2"))),
+        ),
         True,
         "id",
         ChannelOffsets(7, "digest", ("g:1", 3)),

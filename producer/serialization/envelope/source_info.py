@@ -107,7 +107,13 @@ class SourceInfo:
         return {**_constants(self._prefix, *self._table, "false", self._connector), "query": None}
 
     def snapshot_envelope(
-        self, position: Mapping[str, Any], *, read_at_us: int, now_us: int | None = None, incremental: bool = False
+        self,
+        position: Mapping[str, Any],
+        *,
+        read_at_us: int,
+        now_us: int | None = None,
+        incremental: bool = False,
+        op: Op = Op.READ,
     ) -> SnapshotEnvelope:
         """Return the envelope of the rows of a split.
 
@@ -117,7 +123,7 @@ class SourceInfo:
         times = (read_at_us // 1000, read_at_us, read_at_us * 1000)
         values = (*times, 0, "null", json_string(position["file"]), position["pos"], 0, "null", "null")
         source = self._template("incremental" if incremental else "true") % values
-        return SnapshotEnvelope(f'{source},"transaction":null,"op":"{Op.READ}{_processed(now)}'.encode())
+        return SnapshotEnvelope(f'{source},"transaction":null,"op":"{op}{_processed(now)}'.encode())
 
     def event_envelope(
         self,
