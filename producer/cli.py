@@ -21,7 +21,15 @@ from tailrace.producer.errors import PrerequisiteError
 from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.logging import configure_logging
-from tailrace.schemas.verification import ComparedTable, Request, SumsProgress, Window, from_line, to_line
+from tailrace.schemas.verification import (
+    ComparedTable,
+    RepairRequest,
+    Request,
+    SumsProgress,
+    Window,
+    from_line,
+    to_line,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -168,7 +176,7 @@ def checksums(
         from tailrace.producer.verify.table_checksums import answers  # noqa: PLC0415
 
         configure_logging("json", "error")
-        requests = (each for each in map(from_line, sys.stdin.buffer) if isinstance(each, Request))
+        requests = (each for each in map(from_line, sys.stdin.buffer) if isinstance(each, (Request, RepairRequest)))
         for record in answers(loaded, topic, requests):
             sys.stdout.buffer.write(to_line(record))
             if isinstance(record, (ComparedTable, SumsProgress, Window)):

@@ -166,6 +166,13 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairRequest:
+    """Keys that the producer is asked to read again; the answer is a window alone, when it has done that."""
+
+    keys: ChosenKeys
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """The last record of an answer: the offsets of the topic that its reading is between, by partition.
 
@@ -176,7 +183,7 @@ class Window:
     ends: Mapping[int, int]
 
 
-Record = ComparedTable | SumsProgress | BucketSum | ComparedRow | Window | Request
+Record = ComparedTable | SumsProgress | BucketSum | ComparedRow | Window | Request | RepairRequest
 
 _KINDS: Final[Mapping[str, type[Record]]] = {
     "table": ComparedTable,
@@ -185,6 +192,7 @@ _KINDS: Final[Mapping[str, type[Record]]] = {
     "row": ComparedRow,
     "window": Window,
     "request": Request,
+    "repair": RepairRequest,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
@@ -206,6 +214,8 @@ def from_line(line: bytes | str) -> Record:
             found |= {"columns": columns, "key": tuple(found["key"])}
         elif kind is Window:
             found = {name: {int(number): at for number, at in each.items()} for name, each in found.items()}
+        elif kind is RepairRequest:
+            found = {"keys": ChosenKeys(tuple(found["keys"]["columns"]), tuple(found["keys"]["texts"]))}
         elif kind is Request:
             keys = found.get("keys")
             found = {

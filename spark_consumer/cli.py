@@ -82,6 +82,9 @@ def verify(
     wait: Annotated[
         float, typer.Option("--wait", help="Seconds that a target may take to apply what the source shows.")
     ] = 600.0,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Has the running producer read the rows again whose keys differ.")
+    ] = False,
     settings: Settings = None,
     debug: Debug = False,
 ) -> None:
@@ -93,6 +96,6 @@ def verify(
         configure_logging(loaded.log_format, "debug" if debug else loaded.log_level)
         from tailrace.spark_consumer.verify import command  # noqa: PLC0415
 
-        options = command.VerifyOptions(command.source_command(source, str(config)), tables, wait)
+        options = command.VerifyOptions(command.source_command(source, str(config)), tables, wait, repair)
         code = command.verify(loaded, options)
     raise typer.Exit(code)

@@ -35,7 +35,7 @@ class ProducerProgress:
     def __init__(self, settings: KafkaSettings, prefix: str, table: TableId, read_offset: ReadOffset) -> None:
         self._settings, self._topic, self._read_offset = settings, state_topic(prefix), read_offset
         self._table = table
-        self._kept = (state_store.FORMAT_KEY, state_store.OFFSET_KEY, table_key(table))
+        self._kept = (state_store.FORMAT_KEY, state_store.OFFSET_KEY, state_store.SIGNALS_KEY, table_key(table))
         self._records: dict[bytes, bytes] = {}
         self._reached = 0
         self._admin = AdminClient(settings.common())
@@ -91,6 +91,25 @@ class ProducerProgress:
                     hint="start it, or wait until its lag is small (cdc_milli_seconds_behind_source)",
                     waited_s=timeout_s,
                     written=str(stored.to_json()),
+                )
+            time.sleep(_POLL_S)
+
+    def wait_until_served(self, signal: int, timeout_s: float) -> None:
+        """Wait until the signal at an offset of its topic is processed, and no incremental snapshot is pending."""
+        until = time.monotonic() + timeout_s
+        while True:
+            state = self.refresh()
+            processed = -1 if state.signals is None else int(state.signals["kafka"])
+            if processed >= signal and not state.requests:
+                return
+            if time.monotonic() > until:
+                raise KafkaUnavailableError(
+                    "the producer has not read the rows again",
+                    hint="start it, resume its snapshots, or look into its log",
+                    waited_s=timeout_s,
+                    signal=signal,
+                    processed=processed,
+                    pending_snapshots=len(state.requests),
                 )
             time.sleep(_POLL_S)
 

@@ -28,6 +28,7 @@ from tailrace.producer.serialization.envelope.topic_names import TopicNames
 from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
 from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
 from tailrace.producer.verify.progress import ProducerProgress
+from tailrace.producer.verify.repair import repair
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.verification import (
     CHECKSUM_DIGITS,
@@ -36,6 +37,7 @@ from tailrace.schemas.verification import (
     ComparedRow,
     ComparedTable,
     Record,
+    RepairRequest,
     Request,
     SumsProgress,
     Window,
@@ -46,7 +48,7 @@ _RANGE_ROWS: Final = 50_000
 _WRITTEN_S: Final = 120.0
 
 
-def answers(config: ProducerConfig, topic: str, requests: Iterable[Request]) -> Iterator[Record]:
+def answers(config: ProducerConfig, topic: str, requests: Iterable[Request | RepairRequest]) -> Iterator[Record]:
     """Yield what can be compared of a table, then for each request the sums or the rows, and their window.
 
     Raises ConfigError if no captured table has the topic, and SchemaError if the table is altered between two answers
@@ -68,9 +70,13 @@ def answers(config: ProducerConfig, topic: str, requests: Iterable[Request]) -> 
                 ProducerProgress(kafka_settings(config), config.topics.prefix, tables[0], source.read_offset)
             ) as progress,
         ):
+            begins = progress.ends(topic, committed=True)
+            if isinstance(request, RepairRequest):
+                repair(config, tables[0], progress, request.keys)
+                yield Window(begins, progress.ends(topic, committed=False))
+                continue
             reading = _Reading(config, session, tables[0], request.columns)
             reading.require(first.definition)
-            begins = progress.ends(topic, committed=True)
             low = session.low_watermark(progress.barrier(), BARRIER_TIMEOUT_S)
             yield from reading.sums() if request.keys is None else reading.rows(request)
             progress.wait_until_written(session.high_watermark(low), _WRITTEN_S)

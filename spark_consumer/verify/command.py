@@ -63,6 +63,8 @@ class VerifyOptions:
     tables: str = ""
     """A regular expression of ``db.table``; empty: all tables of the query."""
     wait_s: float = 600.0
+    repair: bool = False
+    """Whether the rows of keys that differ are read again."""
 
 
 def source_command(command: str | None, config: str) -> list[str]:
@@ -91,7 +93,7 @@ def compare_tables(spark: SparkSession, config: ConsumerConfig, options: VerifyO
                 _require_equal_shape(config.transforms.rules, schema)
                 with SourceChecksums(options.source, topic) as source:
                     compared = TableComparison(spark, source, sink_of(topic), schema, topics, wait_s=options.wait_s)
-                    result = compared.run(_print)
+                    result = compared.run(_print, repair=options.repair)
             except Exception as error:  # noqa: BLE001 - the other tables are compared
                 log.error(
                     "table not compared",
@@ -128,6 +130,7 @@ def _log(topic: str, result: Outcome) -> int:
         rows=result.rows,
         **result.different,
         not_decided=undecided,
+        **({"repaired": result.repaired} if result.repaired else {}),
     )
     return DIFFERENT if differs else FAILED if undecided else EQUAL
 

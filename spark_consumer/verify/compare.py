@@ -21,7 +21,16 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
-from tailrace.schemas.verification import BUCKETS, BucketSum, ComparedTable, Keys, Window
+from tailrace.schemas.verification import (
+    BUCKETS,
+    MAX_CHOSEN,
+    MAX_CHOSEN_CHARS,
+    BucketSum,
+    ChosenKeys,
+    ComparedTable,
+    Keys,
+    Window,
+)
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
@@ -44,6 +53,8 @@ _KEYS: Final = 20_000
 """Keys that one query has as literals."""
 _SHOWN: Final = 1_000
 """Keys of a table that are told with their rows."""
+MAX_REPAIRED: Final = 20_000
+"""Keys of a table whose rows are read again."""
 _POLL_S: Final = 1.0
 _START: Final = Sequence(0, 0, 0, 0, 0)
 
@@ -61,6 +72,9 @@ class SourceReader(Protocol):
 
     def rows(self, columns: Collection[str], keys: Keys, *, texts: bool) -> tuple[dict[str, str], Window]:
         """Return the checksums of some rows, or their texts, by the text of the key."""
+
+    def repair(self, keys: ChosenKeys) -> None:
+        """Have the rows of keys read again; on return their records are in the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +121,8 @@ class Outcome:
     """Keys by what is wrong: missing, extra, different or twice."""
     undecided: int = 0
     """Keys that changed each time they were looked at."""
+    repaired: int = 0
+    """Keys that differed, and are equal since their rows were read again; they are in no other count."""
 
 
 class TableComparison:
@@ -126,8 +142,11 @@ class TableComparison:
         self._spark, self._source, self._sink, self._schema = spark, source, sink, schema
         self._topics, self._wait_s = topics, wait_s
 
-    def run(self, report: Report) -> Outcome:
-        """Return the result. Raises TailraceError if the table cannot be compared."""
+    def run(self, report: Report, *, repair: bool = False) -> Outcome:
+        """Return the result. Raises TailraceError if the table cannot be compared.
+
+        ``repair``: the rows of keys that differ are read again.
+        """
         plan = self._source.plan()
         chosen = compared_columns(plan, self._sink.read_target(self._spark, self._schema).rows.schema)
         if missing := [name for name in plan.key if name not in chosen.names]:
@@ -140,31 +159,71 @@ class TableComparison:
         sums, window = self._source.sums(chosen.names)
         stored = bucket_sums(texts.checksums(self._target(window).rows))
         result = Outcome(sum(each.rows for each in sums.values()), chosen.excluded)
-        parts = list(_parts(sums, stored))
-        wanted: set[str] | None = None
         shown: dict[str, Difference] = {}
-        for _ in range(_ROUNDS):
-            changed: set[str] = set()
-            for part in parts:
-                unequal, unknown = self._look(texts, chosen.names, part, wanted)
-                changed |= unknown
-                for key, difference in sorted(unequal.items()):
-                    result.different[difference.kind] += 1
-                    if len(shown) < _SHOWN:
-                        shown[key] = difference
-                    else:
-                        report(plan, chosen.names, difference)
-            if not changed:
-                break
-            keys = sorted(changed)
-            parts = [Keys.of_texts(keys[at : at + _KEYS]) for at in range(0, len(keys), _KEYS)]
-            wanted = changed
-        result.undecided = len(changed)
+        unequal: list[str] = []
+        for difference in self._differing(texts, chosen.names, list(_parts(sums, stored)), None, result):
+            if len(shown) < _SHOWN:
+                shown[difference.key] = difference
+            else:
+                report(plan, chosen.names, difference)
+            if repair and len(unequal) <= MAX_REPAIRED and difference.kind != "twice":
+                unequal.append(difference.key)
         if shown:  # those that are equal now, or have changed since, are told without their rows
             found, _ = self._look(texts, chosen.names, Keys.of_texts(shown), shown, with_rows=True)
             for key, difference in shown.items():
                 report(plan, chosen.names, found.get(key, difference))
+        if len(unequal) > MAX_REPAIRED:
+            log.error(
+                "not repaired: too many keys differ",
+                hint=f"read or load the table again: more than {MAX_REPAIRED} keys are no repair",
+                topic=plan.topic,
+            )
+        elif unequal:
+            self._repair(plan, texts, chosen.names, unequal, result)
         return result
+
+    def _repair(
+        self, plan: ComparedTable, texts: RowTexts, columns: Collection[str], keys: list[str], result: Outcome
+    ) -> None:
+        """Have rows read again, and look at their keys once more."""
+        for chosen in _chosen(plan, keys):
+            log.info("rows are read again", topic=plan.topic, keys=len(chosen.texts))
+            self._source.repair(chosen)
+        twice, undecided = result.different["twice"], result.undecided
+        result.different.clear()
+        left = [each.key for each in self._differing(texts, columns, _parts_of(keys), set(keys), result)]
+        result.repaired = len(keys) - len(left) - (result.undecided - undecided)
+        result.different.update({"twice": twice} if twice else {})
+        if left:
+            log.warning(
+                "keys still differ after their rows were read again",
+                hint="look into the log of the producer; a row of the target without a sequence is not replaced",
+                topic=plan.topic,
+                keys=left[:10],
+            )
+
+    def _differing(
+        self,
+        texts: RowTexts,
+        columns: Collection[str],
+        parts: list[Keys],
+        wanted: Collection[str] | None,
+        result: Outcome,
+    ) -> Iterator[Difference]:
+        """Yield the keys that differ, and count them; those that change each time they are looked at are undecided."""
+        changed: set[str] = set()
+        for _ in range(_ROUNDS):
+            changed = set()
+            for part in parts:
+                unequal, unknown = self._look(texts, columns, part, wanted)
+                changed |= unknown
+                for _, difference in sorted(unequal.items()):
+                    result.different[difference.kind] += 1
+                    yield difference
+            if not changed:
+                break
+            parts, wanted = _parts_of(changed), changed
+        result.undecided += len(changed)
 
     def _look(
         self,
@@ -252,6 +311,24 @@ class TableComparison:
 def _difference(key: str, row: str | None, found: list[str], *, with_rows: bool) -> Difference:
     kind = "extra" if row is None else "missing" if not found else "different" if len(found) == 1 else "twice"
     return Difference(key, kind, (row, found) if with_rows else None)
+
+
+def _parts_of(keys: Collection[str]) -> list[Keys]:
+    ordered = sorted(keys)
+    return [Keys.of_texts(ordered[at : at + _KEYS]) for at in range(0, len(ordered), _KEYS)]
+
+
+def _chosen(plan: ComparedTable, keys: Collection[str]) -> Iterator[ChosenKeys]:
+    """Yield keys in groups that a signal can have."""
+    group: list[str] = []
+    size = 0
+    for key in sorted(keys):
+        size += len(key)
+        if len(group) == MAX_CHOSEN or size > MAX_CHOSEN_CHARS:
+            yield ChosenKeys(plan.key, tuple(group))
+            group, size = [], len(key)
+        group.append(key)
+    yield ChosenKeys(plan.key, tuple(group))
 
 
 def _parts(sums: Mapping[int, BucketSum], stored: Mapping[int, BucketSum]) -> Iterator[Keys]:

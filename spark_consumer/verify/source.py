@@ -18,10 +18,12 @@ import structlog
 from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.verification import (
     BucketSum,
+    ChosenKeys,
     ComparedRow,
     ComparedTable,
     Keys,
     Record,
+    RepairRequest,
     Request,
     SumsProgress,
     Window,
@@ -104,7 +106,12 @@ class SourceChecksums:
                 )
         raise AssertionError
 
-    def _answer(self, request: Request) -> Iterator[Record]:
+    def repair(self, keys: ChosenKeys) -> None:
+        """Have the rows of keys read again; on return their records are in the topic."""
+        for _ in self._answer(RepairRequest(keys)):
+            return
+
+    def _answer(self, request: Request | RepairRequest) -> Iterator[Record]:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(to_line(request))

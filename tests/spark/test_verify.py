@@ -52,10 +52,23 @@ class Verified:
     def __init__(self, spark: SparkSession, given: dict[str, str], source: Path) -> None:
         self.spark, self.given, self._source = spark, given, source
 
-    def run(self, wait_s: float = 120) -> int:
+    def run(self, wait_s: float = 120, *, repair: bool = False) -> int:
         """Compare; return the exit code."""
-        options = VerifyOptions(source_command(None, str(self._source)), "", wait_s)
+        options = VerifyOptions(source_command(None, str(self._source)), "", wait_s, repair)
         return compare_tables(self.spark, config.parse(self.given), options)
+
+    @contextmanager
+    def consuming(self) -> Iterator[None]:
+        """Run the query of the target while the block runs."""
+        parsed = config.parse(self.given)
+        query = RunningQuery(self.spark, parsed, load_sinks(parsed), Status(parsed.name, parsed.sink_names))
+        thread = threading.Thread(target=query.wait)
+        thread.start()
+        try:
+            yield
+        finally:
+            query.stop()
+            thread.join()
 
 
 @contextmanager
@@ -64,8 +77,12 @@ def captured(
 ) -> Iterator[Verified]:
     """Capture while the block runs; the snapshot is complete before it."""
     file = work / "producer.json"
-    masked = {"column.mask.with.3.chars": rf"{database.name}\.t\.phone"}
-    producer = properties(database.server, broker, prefix, database.name, masked)
+    changes = {
+        "column.mask.with.3.chars": rf"{database.name}\.t\.phone",
+        "signal.enabled.channels": "kafka",
+        "signal.poll.interval.ms": 100,
+    }
+    producer = properties(database.server, broker, prefix, database.name, changes)
     file.write_text(json.dumps(producer), encoding="utf-8")
     with CaptureThread(producer) as capture:
         capture.wait_snapshot()
@@ -172,19 +189,11 @@ def test_no_difference_is_reported_while_both_are_written(
 
     with captured(spark, database, kafka_broker, prefix, given=given, work=tmp_path) as verified:
         consume(spark, {**given, "trigger.availableNow": "true"})
-        parsed = config.parse(given)
-        query = RunningQuery(spark, parsed, load_sinks(parsed), Status(parsed.name, parsed.sink_names))
-        thread = threading.Thread(target=query.wait)
-        thread.start()
-        try:
-            with capture_logs() as logs:
-                with writing(database, change, pause_s=0.3):
-                    for _ in range(2):
-                        verified.run(300)
-                assert verified.run(300) == 0
-        finally:
-            query.stop()
-            thread.join()
+        with verified.consuming(), capture_logs() as logs:
+            with writing(database, change, pause_s=0.3):
+                for _ in range(2):
+                    verified.run(300)
+            assert verified.run(300) == 0
 
     assert reported(capfdbinary) == {}
     # Keys that change all the time may be not decided.
@@ -193,6 +202,46 @@ def test_no_difference_is_reported_while_both_are_written(
     assert set(outcomes) <= {"equal", "not decided"}
     looks = [entry["changed_meanwhile"] for entry in logs if entry["event"] == "rows compared"]
     assert sum(looks) > 0, "nothing changed while the table was compared"
+
+
+@pytest.mark.long
+def test_differences_are_repaired_while_both_are_written(
+    *,
+    spark: SparkSession,
+    database: Database,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    fill(database)
+    given = settings(kafka_broker, prefix, tmp_path, trigger__availableNow="false", trigger__processingTime="1 second")
+    _, target = tables_of("delta", database.name, tmp_path)
+
+    def change(cursor: Any, number: int) -> None:
+        cursor.execute("UPDATE t SET name = %s WHERE a = %s", (f"name {number}", 20 + number % 20))
+        cursor.execute("DELETE FROM t WHERE a = %s LIMIT 1", (20 + number * 7 % 20,))
+
+    with captured(spark, database, kafka_broker, prefix, given=given, work=tmp_path) as verified:
+        consume(spark, {**given, "trigger.availableNow": "true"})
+        columns = spark.table(target).columns
+        extra = ", ".join({"b": "'k8 é' AS b"}.get(name, f"`{name}`") for name in columns)
+        spark.sql(f"INSERT INTO {target} SELECT {extra} FROM {target} WHERE a = 1 AND b = 'K8 é'")
+        spark.sql(f"DELETE FROM {target} WHERE a = 1 AND b = 'K9 é'")
+        spark.sql(f"UPDATE {target} SET amount = amount + 1 WHERE a = 3 AND b = 'K21 é'")
+        swapped = "CASE b WHEN 'K28 é' THEN 'Zoë 29' ELSE 'Zoë 28' END"
+        spark.sql(f"UPDATE {target} SET name = {swapped} WHERE a = 4 AND b IN ('K28 é', 'K29 é')")
+        with verified.consuming(), writing(database, change, pause_s=0.5):
+            assert verified.run(300, repair=True) == 0
+            assert reported(capfdbinary) == {
+                (1, "k8 é"): "extra",
+                (1, "K9 é"): "missing",
+                (3, "K21 é"): "different",
+                (4, "K28 é"): "different",
+                (4, "K29 é"): "different",
+            }
+            verified.run(300)
+    assert reported(capfdbinary) == {}
 
 
 @pytest.mark.long

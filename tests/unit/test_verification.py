@@ -6,11 +6,13 @@ import pytest
 
 from tailrace.schemas.verification import (
     BucketSum,
+    ChosenKeys,
     ComparedColumn,
     ComparedRow,
     ComparedTable,
     Keys,
     Record,
+    RepairRequest,
     Request,
     TextForm,
     Window,
@@ -47,6 +49,7 @@ TABLE = ComparedTable(
         Request(("a", "b c")),
         Request(("a",), Keys.of_texts(["1,C3BC", "N"])),
         Request(("a",), Keys.of_texts(["1,C3BC", "N"]), texts=True),
+        RepairRequest(ChosenKeys(("a", "b c"), ("1,C3BC", "N,2"))),
     ],
 )
 def test_a_record_is_read_as_it_was_written(record: Record) -> None:
