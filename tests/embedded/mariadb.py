@@ -142,9 +142,9 @@ def missing(version: str) -> str:
     return "" if VERSIONS[version] else debian.missing()
 
 
-def prepare(version: str | None = None) -> None:
-    """Put everything that a start needs into the cache."""
-    _template(version or default_version())
+def prepare(version: str) -> None:
+    """Put everything that a start of ``version`` needs into the cache."""
+    _template(version)
 
 
 def _base(version: str) -> Path:

@@ -26,24 +26,26 @@ _PREPARE: Final = {
     "registry": registry.prepare,
     "iceberg_rest": iceberg_rest.prepare,
     "postgresql": postgresql.prepare,
-    "mariadb": mariadb.prepare,
     "debezium": _debezium,
 }
 
-NEEDS: Final = ("mysql", *_PREPARE)
+NEEDS: Final = ("mysql", "mariadb", *_PREPARE)
 """What can be prepared."""
 
 
-def prepare(needs: Iterable[str], *, mysql_versions: Iterable[str] = ()) -> None:
-    """Prepare ``needs`` (of NEEDS) and further MySQL versions; progress goes to stderr."""
+def prepare(needs: Iterable[str], *, mysql_versions: Iterable[str] = (), mariadb_versions: Iterable[str] = ()) -> None:
+    """Prepare ``needs`` (of NEEDS) and further versions of MySQL and MariaDB; progress goes to stderr."""
     chosen = set(needs)
     if unknown := chosen - set(NEEDS):
         raise EmbeddedServerError(f"cannot prepare {sorted(unknown)}", hint=f"choose from {', '.join(NEEDS)}")
     versions = set(mysql_versions) | ({mysql.default_version()} if "mysql" in chosen else set())
-    if chosen - {"mysql"} or versions:
+    of_mariadb = set(mariadb_versions) | ({mariadb.default_version()} if "mariadb" in chosen else set())
+    if chosen or versions or of_mariadb:
         java_home()  # every download needs it, and most servers
     for version in sorted(versions):
         mysql.prepare(version)
+    for version in sorted(of_mariadb):
+        mariadb.prepare(version)
     for name, step in _PREPARE.items():
         if name in chosen:
             step()

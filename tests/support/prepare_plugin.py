@@ -28,13 +28,15 @@ _STARTS = {
     "start_session": "spark",
 }
 """Class or function -> marker of a test whose code names it."""
+_VERSIONED = ("mysql", "mariadb")
+"""Markers whose arguments are versions."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test with the servers that it starts, so that ``-m 'not spark'`` is complete.
 
-    A test is skipped if its version of MySQL cannot be had on this system.
+    A test is skipped if its version of MySQL or MariaDB cannot be had on this system.
     """
     for item in items:
         for code in _codes(item):
@@ -43,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(getattr(pytest.mark, _STARTS[name])(*versions))
         if lacking := _lacking(item):
             item.add_marker(
-                pytest.mark.skip(f"this version of MySQL is a package of Debian; the system lacks {lacking}")
+                pytest.mark.skip(f"this version of the server is a package of Debian; the system lacks {lacking}")
             )
 
 
@@ -52,33 +54,36 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     needs, versions = _needs(session.items)
-    if not needs and not versions:
+    if not needs and not any(versions.values()):
         return
     from tests.embedded import artifacts, prepare  # noqa: PLC0415 - unit tests do not pay for them
 
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        prepare.prepare(needs, mysql_versions=versions)
+        prepare.prepare(needs, mysql_versions=versions["mysql"], mariadb_versions=versions["mariadb"])
     artifacts.seal()
 
 
 def _lacking(item: pytest.Item) -> str:
-    versions = {version for marker in item.iter_markers("mysql") for version in marker.args}
-    if not versions:
+    versions = {name: {each for marker in item.iter_markers(name) for each in marker.args} for name in _VERSIONED}
+    if not any(versions.values()):
         return ""
-    from tests.embedded import mysql  # noqa: PLC0415 - unit tests do not pay for it
+    from tests.embedded import mariadb, mysql  # noqa: PLC0415 - unit tests do not pay for it
 
-    return next(filter(None, map(mysql.missing, sorted(versions))), "")
+    servers = {"mysql": mysql.missing, "mariadb": mariadb.missing}
+    lacking = (servers[name](version) for name in _VERSIONED for version in sorted(versions[name]))
+    return next(filter(None, lacking), "")
 
 
-def _needs(items: list[pytest.Item]) -> tuple[set[str], set[str]]:
-    """Return the servers that the markers name, and the MySQL versions other than the default."""
+def _needs(items: list[pytest.Item]) -> tuple[set[str], dict[str, set[str]]]:
+    """Return the servers that the markers name, and versions other than the default by server."""
     needs: set[str] = set()
-    versions: set[str] = set()
+    versions: dict[str, set[str]] = {name: set() for name in _VERSIONED}
     for item in items:
         for name in set() if _lacking(item) else set(_STARTS.values()):
             for marker in item.iter_markers(name):
-                versions.update(marker.args)
+                if marker.args:
+                    versions[name].update(marker.args)
                 if not marker.args:
                     needs.add(name)
     return needs, versions
