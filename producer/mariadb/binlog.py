@@ -226,6 +226,8 @@ class MariaDbParser(BinlogParser):
         elif event_type not in IGNORED:
             super()._parse_other_event(event_type, data, at, position, events)
             if event_type == GTID:
+                if self._types.differs_in(self._transactions.current or ""):
+                    self._definitions.forget()
                 events.extend(self._transactions.begun)
 
     def _statement(self, data: bytes, start: int, stop: int, position: EventPosition, events: list[Event]) -> None:

@@ -52,6 +52,9 @@ class EnclosingTransaction(NamedTuple):
 class TypeSource(Protocol):
     """Completes what the binlog says of a table."""
 
+    def differs_in(self, gtid: str) -> bool:
+        """Return whether definitions have other types in a transaction than in the one before."""
+
     def with_types(self, table: TableVersion, within: EnclosingTransaction) -> TableVersion:
         """Return a definition with its declared types. Raises SchemaError if they are not known."""
 
@@ -159,6 +162,10 @@ class CurrentTypes:
         self._ahead = new_ahead()
         self._last_statement: Position = _START
 
+    def differs_in(self, gtid: str) -> bool:  # noqa: ARG002
+        """Only statements change them."""
+        return False
+
     def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> None:
         """Forget the types that a statement may change."""
         self._last_statement = _position(event.file, event.end)
@@ -212,17 +219,22 @@ class CurrentTypes:
 
 
 class EarlierTypes:
-    """The declared types in a transaction that is read from an older place of the binlog."""
+    """The declared types in a transaction that is read from an older place of the binlog; others have none."""
 
-    def __init__(self, current: CurrentTypes) -> None:
+    def __init__(self, current: CurrentTypes, gtid: str = "") -> None:
         self._current = current
+        self._gtid = gtid
+
+    def differs_in(self, gtid: str) -> bool:
+        """What was read on the way to the transaction has no types."""
+        return gtid == self._gtid
 
     def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> None:
         """The stream has read it."""
 
     def with_types(self, table: TableVersion, within: EnclosingTransaction) -> TableVersion:
         """Return a definition with the types that the table has had since this place."""
-        if not any(map(_may_be_another, table.columns)):
+        if within.gtid != self._gtid or not any(map(_may_be_another, table.columns)):
             return table
         return _declared(table, self._current.at(table, within))
 

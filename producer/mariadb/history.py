@@ -41,10 +41,13 @@ class MariaDbHistory(BinlogHistory):
         server_id: int,
         captures: Callable[[TableId], bool],
         tables: Callable[[], LoggedTables],
-        types: TypeSource,
+        types: Callable[[str], TypeSource],
         max_search_bytes: int,
     ) -> None:
-        """``start`` is where the stream starts; ``tables`` opens what says more of tables than the binlog."""
+        """``start`` is where the stream starts; ``tables`` opens what says more of tables than the binlog.
+
+        ``types`` returns the declared types of a transaction.
+        """
         super().__init__(settings, server_id=server_id, captures=captures, max_search_bytes=max_search_bytes)
         self._start = start
         self._tables = tables
@@ -73,7 +76,7 @@ class MariaDbHistory(BinlogHistory):
     def _read_from(self, file: str, gtid: str, ended: PreparedTransactionEnded) -> Generator[list[Event], None, bool]:
         """Yield the changes of a transaction if the file has it; return whether it has."""
         current = ""
-        with self._stream(file, self._captures) as stream:
+        with self._stream(file, self._captures, gtid) as stream:
             while True:
                 rows: list[Event] = []
                 for event in stream.poll(WAIT_S):
@@ -96,13 +99,13 @@ class MariaDbHistory(BinlogHistory):
     def _open_file(self, file: str) -> MariaDbStream:
         return self._stream(file, lambda _: False)
 
-    def _stream(self, file: str, captures: Callable[[TableId], bool]) -> MariaDbStream:
+    def _stream(self, file: str, captures: Callable[[TableId], bool], gtid: str = "") -> MariaDbStream:
         return MariaDbStream(
             self._settings,
             start=self._start,
             server_id=self._server_id ^ (1 << 31),
             captures=captures,
             tables=self._tables(),
-            types=self._types,
+            types=self._types(gtid),
             first_file=file,
         )

@@ -117,7 +117,7 @@ class MariaDbSource(MySqlSource):
             server_id=self._server_id,
             captures=captures,
             tables=lambda: LoggedTables(self.connect),
-            types=EarlierTypes(types),
+            types=lambda gtid: EarlierTypes(types, gtid),
             max_search_bytes=self._max_xa_search_bytes,
         )
         return XaStream(stream, history, prepared)

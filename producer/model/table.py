@@ -56,6 +56,8 @@ class Column:
     """Character set name as the server writes it (``utf8mb4``, ``latin1``, ``binary``), for text, binary, enum, set."""
     enum_values: tuple[str, ...] = ()
     """Enum, set: the labels in order."""
+    compressed: bool = False
+    """MariaDB: a row image has the values compressed. Only varchar, text, varbinary, blob."""
     catalog: ColumnCatalog | None = field(default=None, compare=False)
     """What only the catalog has; it does not decide the bytes of a JSON value without schema."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -196,8 +197,10 @@ def test_prepared_transactions_from_before_the_start(source: Source, maria: Data
             assert _types(_read(stream, 1)[0]) == ["uuid"]
             cursor.execute("XA COMMIT 'a'")
             assert _types(_read(stream, 1)[0]) == ["uuid"]
+            maria.execute("INSERT INTO t VALUES (3, UUID())")
+            assert _types(_read(stream, 1)[0]) == ["uuid"]
     with closing(source.open_stream(start, lambda _: True)) as stream:
-        assert list(map(_types, _read(stream, 2))) == [["uuid"], ["uuid"]]
+        assert list(map(_types, _read(stream, 3))) == [["uuid"]] * 3
 
 
 def _texts(database: Database, table: str, *columns: str) -> dict[object, tuple[object, ...]]:
@@ -278,3 +281,53 @@ def test_types_that_change_while_the_producer_is_stopped(
 
         eventually(lambda: last() == _texts(maria, "t", "v"), "the table is read again")
     assert [row["v"] for row in rows() if row["id"] == 2] == ["6ccd780c-baba-1026-9564-5b8c656024db"]
+
+
+_COMPRESSED = {
+    "a": "VARCHAR(10) CHARACTER SET utf8mb4",
+    "b": "VARCHAR(255) CHARACTER SET latin1",
+    "c": "VARCHAR(9000) CHARACTER SET utf8mb4",
+    "d": "TINYTEXT CHARACTER SET utf8mb4",
+    "e": "TEXT CHARACTER SET utf16",
+    "f": "LONGTEXT CHARACTER SET utf8mb4",
+    "x": "VARBINARY(255)",
+    "y": "TINYBLOB",
+    "z": "MEDIUMBLOB",
+}
+
+
+def test_compressed_columns(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+    """Values of any length, compressed or not, with and without the header of zlib; the snapshot has the same."""
+    columns = ", ".join(f"{name} {kind} COMPRESSED" for name, kind in _COMPRESSED.items())
+    maria.execute(f"CREATE TABLE t (id INT PRIMARY KEY, {columns}, w INT)")
+    settings = source_settings(server, kafka_broker, prefix, maria.name)
+    longest = {"a": 10, "b": 255, "c": 9000, "d": 250, "e": 5000, "f": 80_000, "x": 255, "y": 250, "z": 70_000}
+
+    def write(first: int) -> None:
+        for wrap in ("ON", "OFF"):
+            maria.execute(f"SET column_compression_zlib_wrap = {wrap}, column_compression_threshold = 20")
+            for number, share in enumerate((0, 0.02, 0.5, 1), first + 10 * (wrap == "ON")):
+                texts = [
+                    f"REPEAT('a{'é' if name in 'ef' else 'b'}', {int(longest[name] * share) // 3})" for name in longest
+                ]
+                maria.execute(f"INSERT INTO t VALUES ({number}, {', '.join(texts)}, {number})")
+            own = [
+                f"LEFT(CONCAT(SHA2({number}, 512), SHA2(1, 512), 'x'), {min(size, 255)})" for size in longest.values()
+            ]
+            maria.execute(f"INSERT INTO t VALUES ({number + 1}, {', '.join(own)}, 0)")
+        maria.execute(f"INSERT INTO t (id) VALUES ({first + 99})")
+
+    write(0)
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        write(100)
+        maria.execute("UPDATE t SET w = -1 WHERE id < 50")
+        wait_position(capture, maria)
+        assert modes(capture) == {"t": "streaming"}
+    found = verified_rows(kafka_broker.bootstrap, prefix, maria.name, "t").values()
+
+    def value(row: Mapping[str, Any], name: str) -> object:
+        return b64decode(row[name]) if name in {"x", "y", "z"} and row[name] is not None else row[name]
+
+    names = [*_COMPRESSED, "w"]
+    assert {row["id"]: tuple(value(row, name) for name in names) for row in found} == _texts(maria, "t", *names)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
 from tailrace.producer.model.table import Column, SourceType, declared_type
+from tailrace.producer.mysql.types import compressed
 from tailrace.producer.mysql.types.base import (
     BinlogColumn,
     CatalogRow,
@@ -41,12 +42,14 @@ class BinaryType(ColumnType):
 
     @classmethod
     def from_catalog(cls, row: CatalogRow) -> Column:
-        return Column(row.name, row.data_type, row.nullable, length=row.octets, charset="binary")
+        column = Column(row.name, row.data_type, row.nullable, length=row.octets, charset="binary")
+        return compressed.declared(column, row)
 
     @classmethod
     def from_binlog(cls, column: BinlogColumn) -> Column:
         data_type = {"char": "binary", "varchar": "varbinary", "text": "blob"}[column.type.data_type]
-        return Column(column.name, data_type, column.nullable, length=stored_length(column), charset="binary")
+        found = Column(column.name, data_type, column.nullable, length=stored_length(column), charset="binary")
+        return compressed.logged(found, column)
 
     @classmethod
     def known_length(cls, column: Column) -> int | None:
@@ -66,7 +69,7 @@ class BinaryType(ColumnType):
 
     @property
     def layout(self) -> Layout:
-        return Layout(0, prefix_width(self.column.name, self.column.data_type, self.column.length))
+        return Layout(0, prefix_width(self.column.name, self.column.data_type, compressed.width(self.column)))
 
     def from_text(self) -> Value:
         mode = self.settings.binary_handling_mode
@@ -75,17 +78,19 @@ class BinaryType(ColumnType):
     def from_image(self) -> Value:
         value = self.from_text()
         if self.column.data_type != "binary":
-            return value
+            return compressed.of_image(self.column, value)
         length, decode = self.column.length, value.decode
         return Value(value.kind, lambda data: decode(data.ljust(length, b"\0")))
 
     def raw_key(self) -> Callable[[bytes], bytes]:
         length = self.column.length if self.column.data_type == "binary" else 0
-        return lambda data: data.ljust(length, b"\0")
+        return compressed.of_bytes(self.column, lambda data: data.ljust(length, b"\0"))
 
     def fast_text(self) -> Fast:
         return Fast(self.settings.binary_handling_mode)
 
-    def fast_image(self) -> Fast:
+    def fast_image(self) -> Fast | None:
+        if self.column.compressed:
+            return None
         least = self.column.length if self.column.data_type == "binary" else 0
         return Fast(self.settings.binary_handling_mode, least=least)

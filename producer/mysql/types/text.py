@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 from tailrace.producer.model.table import Column, SourceType, declared_type, quote
 from tailrace.producer.mysql.text.charset import DECODABLE, agreeing_codec, text_decoder
+from tailrace.producer.mysql.types import compressed
 from tailrace.producer.mysql.types.base import (
     BinlogColumn,
     BinlogOption,
@@ -55,6 +56,7 @@ class TextType(ColumnType):
         BinlogType(_VAR_STRING, "varchar", 2, BinlogOption.CHARSET),
         BinlogType(STRING, "char", 2, BinlogOption.CHARSET),
         BinlogType(_BLOB, "text", 1, BinlogOption.CHARSET),
+        *compressed.BINLOG_TYPES,
     )
     """Shared with binary strings: the character set tells them apart."""
     jdbc_types: ClassVar = {"char": 1, "varchar": 12, "text": 12}
@@ -64,12 +66,14 @@ class TextType(ColumnType):
     @classmethod
     def from_catalog(cls, row: CatalogRow) -> Column:
         length = _TEXT_SIZES[row.native_type] if row.data_type == "text" else row.octets
-        return Column(row.name, row.data_type, row.nullable, length=length, charset=row.charset or "binary")
+        column = Column(row.name, row.data_type, row.nullable, length=length, charset=row.charset or "binary")
+        return compressed.declared(column, row)
 
     @classmethod
     def from_binlog(cls, column: BinlogColumn) -> Column:
-        length = stored_length(column)
-        return Column(column.name, column.type.data_type, column.nullable, length=length, charset=column.charset)
+        length, charset = stored_length(column), column.charset
+        found = Column(column.name, column.type.data_type, column.nullable, length=length, charset=charset)
+        return compressed.logged(found, column)
 
     @classmethod
     def known_length(cls, column: Column) -> int | None:
@@ -94,12 +98,15 @@ class TextType(ColumnType):
 
     @property
     def layout(self) -> Layout:
-        return Layout(0, prefix_width(self.column.name, self.column.data_type, self.column.length))
+        return Layout(0, prefix_width(self.column.name, self.column.data_type, compressed.width(self.column)))
 
     def from_text(self) -> Value:
         return self._decoded() if self._as_stored else Value(ValueKind.TEXT)
 
     def from_image(self) -> Value:
+        return compressed.of_image(self.column, self._from_image())
+
+    def _from_image(self) -> Value:
         if self._as_stored:
             return self._decoded()
         transcode = _TRANSCODERS.get(self.column.charset)
@@ -109,19 +116,21 @@ class TextType(ColumnType):
         return Value(ValueKind.TEXT, decoder(self.column.charset, self.column.name))
 
     def raw_key(self) -> Callable[[bytes], bytes]:
-        return bytes
+        return compressed.of_bytes(self.column, bytes)
 
     def fast_text(self) -> Fast | None:
         return None if self._as_stored else Fast("text")
 
     def fast_image(self) -> Fast | None:
-        return None if self._as_stored else Fast("ascii" if self.column.charset in _TRANSCODERS else "text")
+        if self._as_stored or self.column.compressed:
+            return None
+        return Fast("ascii" if self.column.charset in _TRANSCODERS else "text")
 
 
 def stored_length(column: BinlogColumn) -> int:
     """Return ``Column.length`` of a text or binary column from the metadata of its type."""
     metadata = column.metadata
-    if column.type.code == _BLOB:
+    if column.type.data_type == "text":
         return (1 << 8 * metadata[0]) - 1
     if column.type.code == STRING:
         # Two bits of lengths above 255 are kept, inverted, in the byte of the type.
