@@ -196,7 +196,9 @@ class MariaDbParser(BinlogParser):
 
     def _with_types(self, table: TableVersion) -> TableVersion:
         current = self._transactions
-        within = EnclosingTransaction(self.file, current.begin_pos, current.current or "", str(current.before))
+        within = EnclosingTransaction(
+            self.file, current.begin_pos, current.current or "", str(current.before), current.server_version
+        )
         return self._types.with_types(table, within)
 
     def _parse_other_event(

@@ -90,9 +90,16 @@ def _of_table(
 
 def _as_logged(found: CatalogTable) -> CatalogTable:
     """Return a definition with the defaults that the texts stand for, and the collations that do not pad."""
-    table = replace(found.table, columns=tuple(map(_with_default, found.table.columns)))
+    table = replace(found.table, columns=tuple(_with_default(_sized(column)) for column in found.table.columns))
     collations = {name: Collation(each.name, "_nopad_" not in each.name) for name, each in found.collations.items()}
     return replace(found, table=table, collations=collations)
+
+
+def _sized(column: Column) -> Column:
+    """Return a VECTOR with the length of its VARBINARY, which decides how its values lie in a row image."""
+    if column.data_type != "vector" or column.catalog is None:
+        return column
+    return replace(column, length=4 * int("".join(filter(str.isdigit, column.catalog.column_type))))
 
 
 def _with_default(column: Column) -> Column:
@@ -141,13 +148,6 @@ class LoggedTables:
         """Return why the rows of a table cannot be read."""
         if self._kind(table) == VERSIONED:
             return versioned(table)
-        for name, data_type in self._session.run(lambda c: _column_types(c, table)).items():
-            if data_type == "vector":
-                return SchemaError(
-                    f"column {name} of {table} has a type that is not known",
-                    hint="exclude the table, or change the column's type",
-                    type=data_type,
-                )
         return None
 
     def column_types(self, table: TableId) -> tuple[dict[str, str], str, int]:

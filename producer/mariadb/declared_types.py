@@ -1,4 +1,4 @@
-"""The columns of UUID, INET4 and INET6: the binlog has them as BINARY(16) and BINARY(4), and tells no difference.
+"""The columns of UUID, INET4, INET6 and VECTOR: the binlog has them as BINARY and VARBINARY, and tells no difference.
 
 The catalog tells them, as they are now. That holds at a place of the binlog if no statement that may change them lies
 between the place and the reading; so the binlog is read ahead. What is known holds until such a statement follows, also
@@ -30,7 +30,11 @@ Position = tuple[int, int]
 """Number of a binlog file, and a position in it."""
 _START: Final[Position] = (0, 0)
 _BINARY_WIDTHS: Final = frozenset(WIDTHS.values())
-_TYPE_NAMES: Final = re.compile("|".join(WIDTHS), re.IGNORECASE)
+_TYPES: Final = frozenset({*WIDTHS, "vector"})
+_TYPE_NAMES: Final = re.compile("|".join(_TYPES), re.IGNORECASE)
+_WITH_VECTORS: Final = 110_700
+"""The version of servers that have VECTOR."""
+_NUMBER_BYTES: Final = 4
 _KEEPS_TYPES: Final = frozenset({Change.INDEX, Change.TRUNCATE, Change.EXCHANGE, Change.DATABASE})
 _REPLACES_COLUMNS: Final = frozenset({"drop", "rename", "modify"})
 _WAIT_S: Final = 1.0
@@ -47,6 +51,8 @@ class EnclosingTransaction(NamedTuple):
     gtid: str
     before: str
     """The GTID position before it."""
+    version: int
+    """Of the server that has written it."""
 
 
 class TypeSource(Protocol):
@@ -188,7 +194,7 @@ class CurrentTypes:
 
     def with_types(self, table: TableVersion, within: EnclosingTransaction) -> TableVersion:
         """Return a definition with what is known, or with what the catalog says if that holds here."""
-        if not any(map(_may_be_another, table.columns)):
+        if not _ambiguous(table, within.version):
             return table
         known = self._known.get(table.id)
         if known is None:
@@ -199,23 +205,23 @@ class CurrentTypes:
         """Return the types that a table had in an earlier transaction, if it has had them since."""
         known = self._known.get(table.id)
         if known is None:
-            raise _unknown(table)
+            raise _unknown(_ambiguous(table, within.version), table.id)
         if GtidPosition.parse(known.since).has(within.gtid):
             _, file, pos = self._catalog.column_types(table.id)
             if self._new_ahead().last(table.id, within, (file, pos)) > _START:
-                raise _unknown(table)
+                raise _unknown(_ambiguous(table, within.version), table.id)
         return known
 
     def _read(self, table: TableVersion, within: EnclosingTransaction) -> tuple[tuple[str, str], ...]:
         found, file, pos = self._catalog.column_types(table.id)
-        columns = list(filter(_may_be_another, table.columns))
+        columns = _ambiguous(table, within.version)
         if any(WIDTHS.get(found.get(column.name, ""), column.length) != column.length for column in columns):
-            raise _unknown(table)
+            raise _unknown(columns, table.id)
         if not {column.name for column in columns} <= found.keys():
-            raise _unknown(table)
+            raise _unknown(columns, table.id)
         if self._ahead.last(table.id, within, (file, pos)) > self._last_statement:
-            raise _unknown(table)
-        return tuple((column.name, found[column.name]) for column in columns if found[column.name] in WIDTHS)
+            raise _unknown(columns, table.id)
+        return tuple((column.name, found[column.name]) for column in columns if found[column.name] in _TYPES)
 
 
 class EarlierTypes:
@@ -234,7 +240,7 @@ class EarlierTypes:
 
     def with_types(self, table: TableVersion, within: EnclosingTransaction) -> TableVersion:
         """Return a definition with the types that the table has had since this place."""
-        if within.gtid != self._gtid or not any(map(_may_be_another, table.columns)):
+        if within.gtid != self._gtid or not _ambiguous(table, within.version):
             return table
         return _declared(table, self._current.at(table, within))
 
@@ -257,30 +263,45 @@ def _tables(effect: DdlEffect) -> list[TableId]:
     return [table for table in (effect.table, effect.renamed_from) if table is not None]
 
 
-def _may_be_another(column: Column) -> bool:
+def _ambiguous(table: TableVersion, version: int) -> list[Column]:
+    """Return the columns that may have one of the types."""
+    return [column for column in table.columns if _may_be_another(column, version)]
+
+
+def _may_be_another(column: Column, version: int) -> bool:
+    if column.data_type == "varbinary" and version >= _WITH_VECTORS:
+        return column.length % _NUMBER_BYTES == 0
     return column.data_type == "binary" and column.length in _BINARY_WIDTHS
 
 
 def _declared(table: TableVersion, known: DeclaredTypes) -> TableVersion:
     """Return a definition whose columns have their declared types; its fingerprint has them by their place."""
     types = dict(known.types)
-    may_be = {column.name: column.length for column in table.columns if _may_be_another(column)}
-    if any(may_be.get(name) != WIDTHS[data_type] for name, data_type in known.types):
-        raise _unknown(table)
-    columns = tuple(
-        Column(column.name, types[column.name], column.nullable) if column.name in types else column
-        for column in table.columns
-    )
-    places = "".join(f"/{at}:{types[name]}" for at, name in enumerate(c.name for c in table.columns) if name in types)
+    as_logged = {column.name: column for column in table.columns}
+    if any(name not in as_logged or not _holds(as_logged[name], kind) for name, kind in known.types):
+        raise _unknown([as_logged[name] for name in types if name in as_logged], table.id)
+    columns = tuple(_with_type(column, types.get(column.name)) for column in table.columns)
+    places = "".join(f"/{at}:{types[name]}" for at, name in enumerate(as_logged) if name in types)
     return table._replace(columns=columns, fingerprint=table.fingerprint + places.encode(), declared=known)
 
 
-def _unknown(table: TableVersion) -> SchemaError:
-    names = ", ".join(column.name for column in table.columns if _may_be_another(column))
+def _holds(column: Column, kind: str) -> bool:
+    if kind == "vector":
+        return _may_be_another(column, _WITH_VECTORS) and column.data_type == "varbinary"
+    return column.data_type == "binary" and column.length == WIDTHS[kind]
+
+
+def _with_type(column: Column, kind: str | None) -> Column:
+    if kind is None:
+        return column
+    return Column(column.name, kind, column.nullable, length=column.length if kind == "vector" else 0)
+
+
+def _unknown(columns: Sequence[Column], table: TableId) -> SchemaError:
     return SchemaError(
-        f"the types of columns of {table.id} are not known here: the binlog does not tell BINARY from UUID, INET4 and "
-        "INET6, and a later statement may have changed them",
-        hint=f"ALTER TABLE {table.id.quoted} COMMENT '' (the comment that it has): it is read again; a statement that "
+        f"the types of columns of {table} are not known here: the binlog does not tell BINARY from UUID, INET4 and "
+        "INET6, nor VARBINARY from VECTOR, and a later statement may have changed them",
+        hint=f"ALTER TABLE {table.quoted} COMMENT '' (the comment that it has): it is read again; a statement that "
         "changes such a column should follow when the producer has read the changes before it",
-        columns=names,
+        columns=", ".join(column.name for column in columns),
     )

@@ -45,7 +45,8 @@ class Column:
     """For numbers; ZEROFILL includes it."""
     length: int = 0
     """Bit: bits. Char, varchar, binary, varbinary: the maximum in bytes, as the binlog has it. Text, blob: the maximum
-    in bytes of their size, 255, 65535, 16777215 or 4294967295: it decides the length prefix in the binlog. Else 0."""
+    in bytes of their size, 255, 65535, 16777215 or 4294967295: it decides the length prefix in the binlog. Vector: of
+    MariaDB, the maximum in bytes. Else 0."""
     precision: int = 0
     """Decimal: total digits. FLOAT(M,D): the same, which only the catalog has; it is written as a double."""
     scale: int = 0

@@ -9,8 +9,9 @@ import pytest
 
 from tests.integration import test_mariadb as core
 from tests.integration import test_mariadb_types as types
+from tests.support.capture import CaptureThread, verified_rows
 from tests.support.database import Database
-from tests.support.mariadb import family
+from tests.support.mariadb import family, modes, source_settings, wait_position
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
@@ -56,3 +57,23 @@ def test_values_of_declared_types(
     server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
 ) -> None:
     types.test_values(server, kafka_broker, prefix, maria)
+
+
+def test_vectors(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+    """They are arrays of floats, from the snapshot and from the binlog, which has them as binary strings."""
+    if server.version == "10.11":
+        pytest.skip("it has no VECTOR")
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v VECTOR(3) NOT NULL, w VECTOR(300), x VARBINARY(12))")
+    long = "[" + ",".join(map(str, range(300))) + "]"
+    insert = "INSERT INTO t VALUES (%s, VEC_FromText('[1,-2.5,0]'), VEC_FromText(%s), x'0000803F00000000000020C0')"
+    maria.execute(insert, (1, long))
+    with CaptureThread(source_settings(server, kafka_broker, prefix, maria.name)) as capture:
+        capture.wait_snapshot()
+        maria.execute(insert, (2, long))
+        maria.execute("UPDATE t SET w = NULL WHERE id = 1")
+        wait_position(capture, maria)
+        assert modes(capture) == {"t": "streaming"}
+    found = {row["id"]: row for row in verified_rows(kafka_broker.bootstrap, prefix, maria.name, "t").values()}
+    assert (found[1]["v"], found[1]["w"]) == ([1.0, -2.5, 0.0], None)
+    assert (found[2]["v"], found[2]["w"]) == ([1.0, -2.5, 0.0], list(map(float, range(300))))
+    assert found[2]["x"] == found[1]["x"] == "AACAPwAAAAAAACDA"

@@ -1,4 +1,7 @@
-"""VECTOR (MySQL 9): Debezium's FloatVector, an array of 32-bit floats, little-endian both ways."""
+"""VECTOR (MySQL 9, MariaDB 11.7): Debezium's FloatVector, an array of 32-bit floats, little-endian both ways.
+
+``Column.length`` is that of the VARBINARY that MariaDB logs, and 0 on MySQL, which logs a BLOB.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from sys import byteorder
 
 from tailrace.producer.mysql.types.base import BinlogOption, BinlogType, ColumnType, Layout, Value, ValueKind
 from tailrace.producer.mysql.types.floating import java_float
+from tailrace.producer.mysql.types.text import prefix_width
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectSchema
 
@@ -24,7 +28,8 @@ class VectorType(ColumnType):
 
     @property
     def layout(self) -> Layout:
-        return Layout(0, 4)
+        length = self.column.length
+        return Layout(0, prefix_width(self.column.name, "varbinary", length) if length else 4)
 
     def from_text(self) -> Value:
         return Value(ValueKind.JSON, lambda data: vector_json(data).encode())
