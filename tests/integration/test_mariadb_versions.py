@@ -77,3 +77,24 @@ def test_vectors(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, 
     assert (found[1]["v"], found[1]["w"]) == ([1.0, -2.5, 0.0], None)
     assert (found[2]["v"], found[2]["w"]) == ([1.0, -2.5, 0.0], list(map(float, range(300))))
     assert found[2]["x"] == found[1]["x"] == "AACAPwAAAAAAACDA"
+
+
+def test_generated_columns(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+    """Where an UPDATE has their values, they are captured; else the table is in error, and the columns are named."""
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT, v INT AS (a + 1) VIRTUAL, s INT AS (a + 2) STORED)")
+    maria.execute("INSERT INTO t (id, a) VALUES (1, 1), (2, 2)")
+    with CaptureThread(source_settings(server, kafka_broker, prefix, maria.name)) as capture:
+        capture.wait_snapshot()
+        maria.execute("INSERT INTO t (id, a) VALUES (3, 3)")
+        maria.execute("UPDATE t SET a = 10 WHERE id = 1")
+        wait_position(capture, maria)
+        [table] = capture.status.snapshot()["tables"].values()
+    found = verified_rows(kafka_broker.bootstrap, prefix, maria.name, "t").values()
+    values = {row["id"]: (row["a"], row["v"], row["s"]) for row in found}
+    if server.version == "10.11":
+        assert table["mode"] == "streaming"
+        assert values == {1: (10, 11, 12), 2: (2, 3, 4), 3: (3, 4, 5)}
+    else:
+        assert table["mode"] == "error"
+        assert "without some of their columns" in str(table)
+        assert values == {1: (1, 2, 3), 2: (2, 3, 4), 3: (3, 4, 5)}

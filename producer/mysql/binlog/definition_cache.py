@@ -65,9 +65,13 @@ class CachedTable:
             # The bits after the last column have no meaning.
             present = int.from_bytes(data[at : at + size], "little") & ((1 << count) - 1)
             if present != self.present and not self.drop_hidden_columns(present):
+                columns = self.table.columns
+                absent = [column.name for at, column in enumerate(columns) if not present >> at & 1]
                 return SchemaError(
                     f"rows of {self.table.id} are logged without some of their columns",
-                    hint="SET GLOBAL binlog_row_image=FULL, also for sessions that set it",
+                    hint="SET GLOBAL binlog_row_image=FULL, also for sessions that set it; if the columns are "
+                    "generated, MariaDB never logs them in an UPDATE or a DELETE: exclude the table, or drop them",
+                    columns=", ".join(absent),
                 )
             at += size
         return at
