@@ -312,8 +312,6 @@ class SessionBuilder:
         if schema_changes is not None:
             schema_changes.write_definitions(captured, state.structure, resume.offset.position)
         tables.keys.load(state.keys)
-        if resume.binlog_lost:
-            tables.keys.forget_declared()
         for name, value in tables.keys.take_unsaved():
             transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)

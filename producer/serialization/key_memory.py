@@ -146,11 +146,11 @@ class KeyMemory:
         self._unsaved.add(str(table))
         return True
 
-    def forget_declared(self, database: str = "") -> list[TableId]:
-        """Forget the declared types of the tables of a database, or of all; return the tables that had some."""
+    def forget_declared(self, database: str) -> list[TableId]:
+        """Forget the declared types of the tables of a database; return the tables that had some."""
         found = [TableId(*name.split(".", 1)) for name in self.declared()]
         # The names of tables may contain dots, and so may those of databases: then more is forgotten.
-        tables = [table for table in found if not database or str(table).startswith(f"{database}.")]
+        tables = [table for table in found if str(table).startswith(f"{database}.")]
         return [table for table in tables if self.set_declared(table, None)]
 
     def take_unsaved(self) -> list[tuple[str, bytes]]:
