@@ -151,9 +151,14 @@ class TableVersions:
         current = self._current.get(table)
         if current is not None:
             self._current[table] = current._replace(schema="")
-            version = self.in_use.pop(current.definition, None)
-            if version is not None:
-                self._unused[current.definition] = version
+            self._put_aside(table)
+
+    def _put_aside(self, table: TableId) -> None:
+        """Put the version in use in use again with the next rows event, not before."""
+        current = self._current.get(table)
+        version = self.in_use.pop(current.definition, None) if current is not None else None
+        if version is not None:
+            self._unused[version.definition.fingerprint] = version
 
     def change(self, event: RowsEvent) -> StreamedVersion | None:
         """Put the version of an event in use, and publish its schema unless the version before had the same.
@@ -164,6 +169,8 @@ class TableVersions:
         version = self._unused.pop(event.table.fingerprint, None) or self._add(event)
         if version is None:
             return None
+        if self._context.tables.keys.set_declared(event.table.id, event.table.declared):
+            self._save_keys()
         previous = self._current.get(event.table.id)
         if previous is None or previous.schema != version.captured.fingerprint:
             offset = self._context.transaction.offset
@@ -210,7 +217,7 @@ class TableVersions:
         if forgotten:
             self._save_keys()
         for table in forgotten:
-            self.forget(table)  # with the next version they are kept again
+            self._put_aside(table)  # with the next event they are kept again
 
     def _report_early_key(self, table: TableId, event: QueryEvent, effect: DdlEffect) -> None:
         """Say that the key of a table was perhaps in use before the statement that defined it."""
@@ -275,7 +282,6 @@ class TableVersions:
             return None  # its definition may be one that could not be captured
         else:
             captured = context.tables.version_of(definition)
-        context.tables.keys.set_declared(definition.id, definition.declared)
         self._save_keys()
         if tracked.order is not None:
             _require_same_key(tracked, captured)
