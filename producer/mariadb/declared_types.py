@@ -270,7 +270,7 @@ def _ambiguous(table: TableVersion, version: int) -> list[Column]:
 
 def _may_be_another(column: Column, version: int) -> bool:
     if column.data_type == "varbinary" and version >= _WITH_VECTORS:
-        return column.length % _NUMBER_BYTES == 0
+        return not column.compressed and column.length % _NUMBER_BYTES == 0
     return column.data_type == "binary" and column.length in _BINARY_WIDTHS
 
 

@@ -290,21 +290,21 @@ def test_types_that_change_while_the_producer_is_stopped(
 
 
 _COMPRESSED = {
-    "a": "VARCHAR(10) CHARACTER SET utf8mb4",
-    "b": "VARCHAR(255) CHARACTER SET latin1",
-    "c": "VARCHAR(9000) CHARACTER SET utf8mb4",
-    "d": "TINYTEXT CHARACTER SET utf8mb4",
-    "e": "TEXT CHARACTER SET utf16",
-    "f": "LONGTEXT CHARACTER SET utf8mb4",
-    "x": "VARBINARY(255)",
-    "y": "TINYBLOB",
-    "z": "MEDIUMBLOB",
+    "a": "VARCHAR(10) COMPRESSED CHARACTER SET utf8mb4",
+    "b": "VARCHAR(255) COMPRESSED CHARACTER SET latin1",
+    "c": "VARCHAR(9000) COMPRESSED CHARACTER SET utf8mb4",
+    "d": "TINYTEXT COMPRESSED CHARACTER SET utf8mb4",
+    "e": "TEXT COMPRESSED CHARACTER SET utf16",
+    "f": "LONGTEXT COMPRESSED CHARACTER SET utf8mb4",
+    "x": "VARBINARY(255) COMPRESSED",
+    "y": "TINYBLOB COMPRESSED",
+    "z": "MEDIUMBLOB COMPRESSED",
 }
 
 
 def test_compressed_columns(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
     """Values of any length, compressed or not, with and without the header of zlib; the snapshot has the same."""
-    columns = ", ".join(f"{name} {kind} COMPRESSED" for name, kind in _COMPRESSED.items())
+    columns = ", ".join(f"{name} {kind}" for name, kind in _COMPRESSED.items())
     maria.execute(f"CREATE TABLE t (id INT PRIMARY KEY, {columns}, w INT)")
     settings = source_settings(server, kafka_broker, prefix, maria.name)
     longest = {"a": 10, "b": 255, "c": 9000, "d": 250, "e": 5000, "f": 80_000, "x": 255, "y": 250, "z": 70_000}

@@ -59,6 +59,10 @@ def test_values_of_declared_types(
     types.test_values(server, kafka_broker, prefix, maria)
 
 
+def test_compressed_columns(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+    types.test_compressed_columns(server, kafka_broker, prefix, maria)
+
+
 def test_vectors(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
     """They are arrays of floats, from the snapshot and from the binlog, which has them as binary strings."""
     if server.version == "10.11":
