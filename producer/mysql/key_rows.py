@@ -35,6 +35,12 @@ _MICROS: Final[Mapping[str, tuple[int, int]]] = {"connect": (1000, 1), "nanoseco
 _BIGINT: Final = 1 << 64
 _POINT: Final = bytes(4) + b"\x01\x01\0\0\0" + bytes(16)
 _MIDNIGHT: Final = "00:00:00.000000"
+_NO_VALUE: Final[Mapping[str, bytes]] = {
+    "uuid": b"00000000-0000-0000-0000-000000000000",
+    "inet4": b"0.0.0.0",
+    "inet6": b"::",
+}
+"""Types whose values have one text each, with an empty value."""
 _EOF: Final = b"\xfe\0\0\0\0"
 
 
@@ -101,6 +107,8 @@ class MySqlKeyRows:
             return self._digits(column, text)
         if form in {TextForm.DATE, TextForm.DATETIME}:  # in a key, other values are faults of the table
             return f"'{text}'" if self._options.conversion_failures == "fail" else ""
+        if kind in _NO_VALUE:
+            return f"CONVERT(_utf8mb4 x'{text}' USING utf8mb4)"
         if form is TextForm.BYTES and kind in _TEXT and column.charset in _CHARSETS:
             collation = self._found.collations[column.name].name
             return f"CONVERT(_utf8mb4 x'{text}' USING {column.charset}) COLLATE {collation}"
@@ -159,6 +167,7 @@ def _empty(column: Column) -> bytes:
     if kind in {"datetime", "timestamp"}:
         return _cut(f"1970-01-01 {_MIDNIGHT}", column).encode()
     values: dict[str, bytes] = {
+        **_NO_VALUE,
         "decimal": f"{Decimal(0):.{column.scale}f}".encode(),
         "bit": bytes((column.length + 7) // 8),
         "enum": column.enum_values[0].encode() if column.enum_values else b"",

@@ -25,12 +25,14 @@ _SERVED_S: Final = 600.0
 def repair(config: ProducerConfig, table: TableId, progress: ProducerProgress, keys: ChosenKeys) -> None:
     """Return when the producer has read the rows, or has refused the signal, which its log tells.
 
-    Raises ConfigError if it does not read a topic of signals.
+    Raises ConfigError if it does not read a topic of signals; without keys nothing else happens.
     """
     if "kafka" not in config.signals.channels:
         raise ConfigError(
             ["rows are read again by a signal in a topic: set signal.enabled.channels=kafka, and restart the producer"]
         )
+    if not keys.texts:
+        return
     progress.barrier()  # other snapshots of the table would have its signal refused
     name = re.escape(str(table))
     body = {

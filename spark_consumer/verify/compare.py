@@ -148,6 +148,8 @@ class TableComparison:
         ``repair``: the rows of keys that differ are read again.
         """
         plan = self._source.plan()
+        if repair:  # before the table is read
+            self._source.repair(ChosenKeys(plan.key, ()))
         chosen = compared_columns(plan, self._sink.read_target(self._spark, self._schema).rows.schema)
         if missing := [name for name in plan.key if name not in chosen.names]:
             raise SinkError(

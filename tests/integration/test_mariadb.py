@@ -16,6 +16,8 @@ from tailrace.producer.errors import PrerequisiteError, SourceUnavailableError
 from tailrace.producer.mariadb.offset import current_offset
 from tailrace.producer.mariadb.snapshot_session import MariaDbSnapshotSession
 from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.verify.table_checksums import answers
+from tailrace.schemas.verification import ChosenKeys, RepairRequest, Window
 from tests.support.capture import CaptureThread, configured, eventually, records_of, verified_rows
 from tests.support.database import Database
 from tests.support.mariadb import family, modes, source_settings, wait_position
@@ -285,3 +287,26 @@ def _execute(database: Database, statement: str) -> None:
     """Run a statement that may be killed, in a session of its own."""
     with database.connect() as session, session.cursor() as cursor, suppress(MySQLError):
         cursor.execute(statement)
+
+
+def test_chosen_keys(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+    maria.execute("CREATE TABLE t (u UUID, l VARCHAR(9) CHARACTER SET latin1, i INET6 NOT NULL, PRIMARY KEY (u, l))")
+    nil, lost = f"{'0' * 8}-0000-0000-0000-{'0' * 12}", "123e4567-e89b-12d3-a456-426655440000"
+    maria.executemany("INSERT INTO t VALUES (%s, 'é', '::1')", [(nil,), (lost,)])
+    changes = {"signal.enabled.channels": "kafka", "signal.poll.interval.ms": "50"}
+    settings = source_settings(server, kafka_broker, prefix, maria.name) | changes
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        maria.execute("DELETE FROM t WHERE u = %s", (lost,))
+        wait_position(capture, maria)
+        keys = ChosenKeys(("u", "l"), tuple(f"{text.encode().hex().upper()},C3A9" for text in (nil, lost)))
+        topic = f"{prefix}.{maria.name}.t"
+        _, window = answers(configured(settings), topic, iter([RepairRequest(keys)]))
+        assert isinstance(window, Window)
+
+    records = records_of(kafka_broker.bootstrap, prefix, maria.name, "t")
+    found = [(r.json["op"], r.json["before"], r.json["after"]) for r in records if r.value]
+    kept, deleted = ({"u": text, "l": "é", "i": "::1"} for text in (nil, lost))
+    streamed, repaired = sorted(found[:-2], key=str), found[-2:]
+    assert streamed == [("d", deleted, None), ("r", None, kept), ("r", None, deleted)]
+    assert repaired == [("d", deleted | {"i": "::"}, None), ("r", None, kept)]

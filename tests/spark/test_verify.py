@@ -241,7 +241,15 @@ def test_differences_are_repaired_while_both_are_written(
                 (4, "K29 é"): "different",
             }
             verified.run(300)
-    assert reported(capfdbinary) == {}
+            assert reported(capfdbinary) == {}
+        with verified.consuming():
+            assert verified.run(300) == 0
+            # Nothing is written to the source: what is read has the position of what was read before.
+            for name in ("x", "y"):
+                spark.sql(f"UPDATE {target} SET name = '{name}' WHERE a = 3 AND b = 'K21 é'")
+                assert verified.run(300, repair=True) == 0
+                [line] = printed(capfdbinary).values()
+                assert (line["source"], line["target"]) == ({"name": "Zoë 21"}, {"name": name})
 
 
 @pytest.mark.long
@@ -276,5 +284,12 @@ def test_planted_faults_of_a_database_target(
             assert verified.run() == 3
             expected = {(1, "K8 é"): "missing", (3, "K21 é"): "different", (4, "K28 é"): "different"}
             assert reported(capfdbinary) == expected
+
+            target.sql("UPDATE {s}.t SET b = 'none' WHERE a = 5 AND b = 'K35 é'")
+            verified.given = given | {"trigger.availableNow": "false", "trigger.processingTime": "1 second"}
+            with verified.consuming():
+                assert verified.run(300, repair=True) == 0
+                assert len(reported(capfdbinary)) == 5
+                assert verified.run(300) == 0
         finally:
             target.drop()
