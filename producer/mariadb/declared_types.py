@@ -15,13 +15,12 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.errors import SourceUnavailableError, TableDefinitionError
 from tailrace.producer.mariadb.gtid import GtidPosition
 from tailrace.producer.model.binlog_events import DeclaredTypes, Event, QueryEvent, TableVersion, TransactionCommit
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.mysql.types.fixed_binary import WIDTHS
-from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.sequence import file_number
 
 log = structlog.get_logger(__name__)
@@ -62,7 +61,7 @@ class TypeSource(Protocol):
         """Return whether definitions have other types in a transaction than in the one before."""
 
     def with_types(self, table: TableVersion, within: EnclosingTransaction) -> TableVersion:
-        """Return a definition with its declared types. Raises SchemaError if they are not known."""
+        """Return a definition with its declared types. Raises TableDefinitionError if they are not known."""
 
     def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> None:
         """Note what a statement at this place does to tables."""
@@ -297,11 +296,10 @@ def _with_type(column: Column, kind: str | None) -> Column:
     return Column(column.name, kind, column.nullable, length=column.length if kind == "vector" else 0)
 
 
-def _unknown(columns: Sequence[Column], table: TableId) -> SchemaError:
-    return SchemaError(
+def _unknown(columns: Sequence[Column], table: TableId) -> TableDefinitionError:
+    return TableDefinitionError(
         f"the types of columns of {table} are not known here: the binlog does not tell BINARY from UUID, INET4 and "
         "INET6, nor VARBINARY from VECTOR, and a later statement may have changed them",
-        hint=f"ALTER TABLE {table.quoted} COMMENT '' (the comment that it has): it is read again; a statement that "
-        "changes such a column should follow when the producer has read the changes before it",
+        hint="let a statement that changes such a column follow when the producer has read the changes before it",
         columns=", ".join(column.name for column in columns),
     )

@@ -31,6 +31,7 @@ from tailrace.producer.model.protocols import NOTHING_DECLARED, ChangeStream, Of
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql import resume
+from tailrace.producer.mysql.binlog.packets import FIRST_EVENT
 from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.connection import SourceSettings, query
 from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
@@ -96,7 +97,7 @@ class MariaDbSource(MySqlSource):
                 tables=LoggedTables(self.connect),
                 types=EarlierTypes(types),
                 first_file=file,
-                first_pos=pos,
+                first_pos=FIRST_EVENT if pos >> 32 else pos,  # a request has 32 bits for it
             )
             ahead.open()
             return ahead

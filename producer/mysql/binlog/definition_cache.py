@@ -54,7 +54,7 @@ class CachedTable:
     def check_columns(self, data: bytes, at: int, *, update: bool) -> int | SchemaError:
         """Check that rows have all columns of their table; return where the images begin, or why they are refused."""
         if self.error is not None:
-            return SchemaError(self.error.message, hint=self.error.hint, **self.error.context)
+            return type(self.error)(self.error.message, hint=self.error.hint, **self.error.context)
         count, at = packed(data, at)
         if count != self.count:
             raise BinlogError(
