@@ -205,8 +205,10 @@ def test_no_difference_is_reported_while_both_are_written(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("sink", ["delta", "iceberg"])
 def test_differences_are_repaired_while_both_are_written(
     *,
+    sink: str,
     spark: SparkSession,
     database: Database,
     kafka_broker: KafkaBroker,
@@ -215,8 +217,9 @@ def test_differences_are_repaired_while_both_are_written(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     fill(database)
-    given = settings(kafka_broker, prefix, tmp_path, trigger__availableNow="false", trigger__processingTime="1 second")
-    _, target = tables_of("delta", database.name, tmp_path)
+    of_sink, target = tables_of(sink, database.name, tmp_path)
+    live = {"trigger.availableNow": "false", "trigger.processingTime": "1 second"}
+    given = settings(kafka_broker, prefix, tmp_path, sink=sink) | of_sink | live
 
     def change(cursor: Any, number: int) -> None:
         cursor.execute("UPDATE t SET name = %s WHERE a = %s", (f"name {number}", 20 + number % 20))
