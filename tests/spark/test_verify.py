@@ -191,17 +191,22 @@ def test_no_difference_is_reported_while_both_are_written(
         consume(spark, {**given, "trigger.availableNow": "true"})
         with verified.consuming(), capture_logs() as logs:
             with writing(database, change, pause_s=0.3):
-                for _ in range(2):
+                for _ in range(10):
                     verified.run(300)
+                    if changed_meanwhile(logs):
+                        break
             assert verified.run(300) == 0
 
     assert reported(capfdbinary) == {}
     # Keys that change all the time may be not decided.
     outcomes = [entry["result"] for entry in logs if entry["event"] == "table compared"]
-    assert len(outcomes) == 6
     assert set(outcomes) <= {"equal", "not decided"}
-    looks = [entry["changed_meanwhile"] for entry in logs if entry["event"] == "rows compared"]
-    assert sum(looks) > 0, "nothing changed while the table was compared"
+    assert changed_meanwhile(logs) > 0, "nothing changed while the table was compared"
+
+
+def changed_meanwhile(logs: list[Any]) -> int:
+    """Return how many keys changed between the readings of source and target."""
+    return sum(int(entry["changed_meanwhile"]) for entry in logs if entry["event"] == "rows compared")
 
 
 @pytest.mark.long
