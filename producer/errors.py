@@ -9,6 +9,7 @@
     │   ├── SourceUnavailableError    the database server did not respond (Retryable)
     │   │   ├── TableLockedError      a statement waited too long for the lock of a table
     │   │   └── StatementTooSlowError a statement took longer than it may
+    │   ├── KeysRefusedError          a signal has keys that its table cannot have
     │   ├── TableMissingError         a statement names a table that does not exist
     │   └── TableAccessError          the account may not read a table (also a TableDefinitionError)
     ├── BinlogError                   the binlog cannot be read: purged, corrupt, or not supported
@@ -63,6 +64,10 @@ class TableLockedError(SourceUnavailableError):
 
 class StatementTooSlowError(SourceUnavailableError):
     """A statement took longer than max_execution_time allows."""
+
+
+class KeysRefusedError(SourceError):
+    """A signal has keys that its table cannot have, or whose rows are not read by their keys: the table is healthy."""
 
 
 class TableMissingError(SourceError):

@@ -25,6 +25,7 @@ import re
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from datetime import date
 from enum import StrEnum
 from typing import Any, Final
 
@@ -131,7 +132,36 @@ class Keys:
 MAX_CHOSEN: Final = 1000
 MAX_CHOSEN_CHARS: Final = 400_000
 """Bounds of ``ChosenKeys``: they are part of a signal, and of a record of the state."""
-_KEY_TEXT: Final = re.compile(r"[-0-9A-Fa-fN:. +,]*")
+_CLOCK: Final = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}"
+_DAY: Final = r"\d{4}-\d\d-\d\d"
+_TEXTS: Final[Mapping[TextForm, re.Pattern[str]]] = {
+    form: re.compile(pattern, re.ASCII)
+    for form, pattern in {
+        TextForm.INTEGER: r"0|-?[1-9]\d{0,19}",
+        TextForm.DECIMAL: r"(?!-0$)-?(?:0|[1-9]\d{0,64})(?:\.\d{0,29}[1-9])?",
+        TextForm.DOUBLE: r"(?!80{15}$|[7F]FF)[0-9A-F]{16}",
+        TextForm.BYTES: r"(?:[0-9A-F]{2})*",
+        TextForm.DIGEST: r"[0-9a-f]{64}",
+        TextForm.DATE: _DAY,
+        TextForm.DATETIME: f"{_DAY} {_CLOCK}",
+        TextForm.GEOMETRY: r"[0-9a-f]{64}:[0-9A-F]{8}",
+    }.items()
+}
+_DAY_CHARS: Final = 10
+
+
+def is_canonical(form: TextForm, text: str) -> bool:
+    """Whether a text is NULL's, or the only one of some value that a database has: no infinity, no day beyond 9999."""
+    if text == NULL:
+        return True
+    if not _TEXTS[form].fullmatch(text):
+        return False
+    if form in {TextForm.DATE, TextForm.DATETIME}:
+        try:
+            date.fromisoformat(text[:_DAY_CHARS])
+        except ValueError:
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +178,10 @@ class ChosenKeys:
         if len(self.texts) > MAX_CHOSEN or sum(map(len, self.texts)) > MAX_CHOSEN_CHARS:
             return f"they are more than {MAX_CHOSEN}, or their texts have more than {MAX_CHOSEN_CHARS} characters"
         for text in self.texts:
-            if not _KEY_TEXT.fullmatch(text) or text.count(",") != len(self.columns) - 1:
+            parts = text.split(",")
+            if len(parts) != len(self.columns) or not all(
+                any(is_canonical(f, part) for f in TextForm) for part in parts
+            ):
                 return f"{text[:200]!r} is not the text of a key of {len(self.columns)} columns"
         return ""
 

@@ -9,6 +9,7 @@ a schema must have one. It is made as a result set has it, so that the codec of 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from pymysql.connections import Connection
 
-from tailrace.producer.errors import SourceError
+from tailrace.producer.errors import KeysRefusedError, SourceError
 from tailrace.producer.model.protocols import SplitQuery
 from tailrace.producer.model.table import CatalogTable, Column, Table, quote
 from tailrace.producer.model.value_options import ValueOptions
@@ -24,9 +25,17 @@ from tailrace.producer.mysql import split_sql
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.types import canonical
 from tailrace.producer.mysql.types.text import UTF8
-from tailrace.schemas.verification import NULL, TextForm
+from tailrace.schemas.verification import NULL, TextForm, is_canonical
 
-_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+_INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+"""Their bits."""
+_LONG_BITS: Final = 64
+_FIRST_YEAR: Final = 1901
+_LAST_YEAR: Final = 2155
+_LAST_SECOND: Final = 838 * 3600 + 59 * 60 + 59
+_MAX_FLOAT: Final = 3.4028234663852886e38
+_HEX: Final = re.compile(rb"(?:[0-9a-f]{2})*")
+_PLAIN: Final = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 _TEXT: Final = frozenset({"char", "varchar", "text"})
 _CHARSETS: Final = UTF8 | {"ascii", "latin1"}
 """Character sets of which each character has one code, and whose text a result set has in UTF-8."""
@@ -42,6 +51,7 @@ _NO_VALUE: Final[Mapping[str, bytes]] = {
 }
 """Types whose values have one text each, with an empty value."""
 _EOF: Final = b"\xfe\0\0\0\0"
+_SHOWN: Final = 200
 
 
 class MySqlKeyRows:
@@ -50,11 +60,28 @@ class MySqlKeyRows:
     def __init__(
         self, session: Connection[Any], found: CatalogTable, table: Table, options: ValueOptions, keys: Sequence[str]
     ) -> None:
-        """``found`` is the table in the catalog, ``table`` its captured version. Raises NotComparedError."""
+        """``found`` is the table in the catalog, ``table`` its captured version.
+
+        Raises NotComparedError if a key column has no texts, and KeysRefusedError if a text is none of its column: it
+        would be told to have no row, while a row has the same value by another text.
+        """
         self._session, self._found, self._options = session, found, options
         self._columns = table.key_columns
         self._texts = [canonical.canonical_text(column, options) for column in self._columns]
         self._keys = keys
+        for key in keys:
+            self._require_texts(key)
+
+    def _require_texts(self, key: str) -> None:
+        for column, each, text in zip(self._columns, self._texts, key.split(","), strict=True):
+            if not is_canonical(each.form, text):
+                raise KeysRefusedError(
+                    "a text of a key is not the one that its column makes of any value",
+                    hint="take the texts from a comparison of the table as it is now",
+                    column=column.name,
+                    form=each.form.value,
+                    text=text[:_SHOWN],
+                )
 
     @property
     def condition(self) -> str:
@@ -124,36 +151,81 @@ class MySqlKeyRows:
         """Return the value with a text as a result set has it."""
         kind = column.data_type
         if text == NULL:
+            _require(column.nullable, column)
             return None
-        if form is TextForm.INTEGER:
-            if kind == "bit":
-                return bytes([int(text)])
-            if kind == "year":
-                return b"0000" if text == "1900" else text.encode()
-            return (self._clock(column, int(text)) if kind == "time" else self._digits(column, text)).encode()
-        if form in {TextForm.DECIMAL, TextForm.DOUBLE}:
-            number = repr(struct.unpack(">d", bytes.fromhex(text))[0]) if form is TextForm.DOUBLE else text
-            return (f"{Decimal(number):.{column.scale}f}" if kind == "decimal" else number).encode()
+        if kind in _INTEGERS:
+            return self._integer(column, int(text))
+        if kind == "time":
+            return self._clock(column, int(text))
+        if kind == "year" and (text == "1900" or _FIRST_YEAR <= int(text) <= _LAST_YEAR):
+            return b"0000" if text == "1900" else text.encode()
+        if kind == "bit":
+            value = bytes([int(text)]) if form is TextForm.INTEGER else bytes.fromhex(text)[::-1]
+            _require(len(value) == (column.length + 7) // 8 and not int.from_bytes(value) >> column.length, column)
+            return value
+        if kind in {"decimal", "float", "double"}:
+            return _number(column, form, text)
         if form in {TextForm.DATE, TextForm.DATETIME}:
             return _cut(text, column).encode()
-        if form is TextForm.BYTES and (column.charset in {*_CHARSETS, "binary", ""} or kind in {"enum", "set"}):
-            value = bytes.fromhex(text)
-            if kind == "bit":
-                return value[::-1]
-            is_hex = column.charset == "binary" and self._options.binary_handling_mode == "hex"
-            return bytes.fromhex(value.decode()) if is_hex else value
+        if form is TextForm.BYTES:
+            return self._bytes(column, bytes.fromhex(text))
         raise _not_deleted(column)
 
-    def _clock(self, column: Column, units: int) -> str:
+    def _integer(self, column: Column, number: int) -> bytes:
+        bits = _INTEGERS[column.data_type]
+        is_wrapped = bits == _LONG_BITS and self._options.bigint_unsigned_handling_mode != "precise"
+        least = 0 if column.unsigned and not is_wrapped else -1 << bits - 1
+        _require(least <= number < least + (1 << bits), column)
+        return str(number % (1 << bits) if column.unsigned else number).encode()
+
+    def _bytes(self, column: Column, value: bytes) -> bytes:
+        if column.charset == "binary" or column.data_type in {"binary", "varbinary", "blob"}:
+            if self._options.binary_handling_mode == "hex":
+                _require(_HEX.fullmatch(value) is not None, column)
+                value = bytes.fromhex(value.decode())
+            _require(column.data_type != "binary" or len(value) == column.length, column)
+            return value
+        _require(column.charset in {*_CHARSETS, ""} or column.data_type in {"enum", "set"}, column)
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            raise _not_deleted(column) from None
+        labels = [text] if column.data_type == "enum" else text.split(",") if column.data_type == "set" else []
+        _require(not text or all(label in column.enum_values for label in labels), column)
+        return value
+
+    def _clock(self, column: Column, units: int) -> bytes:
         factor, divisor = _MICROS.get(self._options.time_precision_mode, (1, 1))
-        seconds, micros = divmod(abs(units) * factor // divisor, 1_000_000)
+        micros, rest = divmod(abs(units) * factor, divisor)
+        _require(not rest and micros // 1_000_000 <= _LAST_SECOND, column)
+        seconds, micros = divmod(micros, 1_000_000)
         text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
-        return ("-" if units < 0 else "") + _cut(text, column)
+        return (("-" if units < 0 else "") + _cut(text, column)).encode()
+
+
+def _number(column: Column, form: TextForm, text: str) -> bytes:
+    """Return a decimal or floating-point number whose text is that, and not one that is near."""
+    if form is not TextForm.DOUBLE:
+        exact = bytes.fromhex(text).decode("ascii", "replace") if form is TextForm.BYTES else text
+        _require(_PLAIN.fullmatch(exact) is not None, column)
+        whole, _, fraction = exact.partition(".")
+        digits = whole + (f".{fraction.ljust(column.scale, '0')}" if column.scale else "")
+        _require(len(fraction) <= column.scale and (form is TextForm.DECIMAL or digits == exact), column)
+        return digits.encode()
+    (number,) = struct.unpack(">d", bytes.fromhex(text))
+    if column.data_type == "decimal":
+        written = f"{Decimal(repr(number)):.{column.scale}f}"
+        _require(float(written) == number, column)
+        return written.encode()
+    if column.data_type == "float" and not column.precision:
+        _require(abs(number) <= _MAX_FLOAT and struct.unpack(">f", struct.pack(">f", number))[0] == number, column)
+    return repr(number).encode()
 
 
 def _cut(text: str, column: Column) -> str:
     """Return a time with as many digits of the fraction as the column has."""
     whole, _, fraction = text.partition(".")
+    _require(not fraction[column.fsp :].strip("0"), column)
     return f"{whole}.{fraction[: column.fsp]}" if column.fsp else whole
 
 
@@ -181,6 +253,12 @@ def _empty(column: Column) -> bytes:
     if kind not in values:
         raise _not_deleted(column)
     return values[kind]
+
+
+def _require(is_value: bool, column: Column) -> None:
+    """Raise if a text is not that of a value of the column: a value that is near would be that of another row."""
+    if not is_value:
+        raise _not_deleted(column)
 
 
 def _not_deleted(column: Column) -> SourceError:

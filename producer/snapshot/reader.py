@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from tailrace.producer.errors import (
+    KeysRefusedError,
     RecordTooLargeError,
     SourceError,
     SplitTooSlowError,
@@ -207,7 +208,7 @@ class SnapshotReader:
 
     def _key_rows(self, captured: CapturedTable, keys: ChosenKeys) -> KeyRows:
         if keys.columns != captured.codec.schema.key:
-            raise SchemaError(
+            raise KeysRefusedError(
                 "the keys of a signal are not those of the table",
                 hint="compare again: the key has changed since, or the signal is for another table",
                 signal=", ".join(keys.columns),
@@ -216,7 +217,7 @@ class SnapshotReader:
         try:
             return self._session.key_rows(captured.table, self._settings.values, keys.texts)
         except NotComparedError as error:
-            raise SchemaError(
+            raise KeysRefusedError(
                 f"rows are not read by their keys: {error}", hint="request a snapshot of the whole table"
             ) from error
 
@@ -229,11 +230,11 @@ class SnapshotReader:
         """
         for key in keys:
             try:
-                packets = found.packets(captured.codec.published, key)
-            except SourceError as error:
+                records = captured.codec.deleted_rows(found.packets(captured.codec.published, key), envelope)
+            except (SourceError, SchemaError, ValueError) as error:  # the row is made here, and is not of the table
                 log.warning("key not deleted", table=str(captured.table.id), key=key[:_SHOWN], error=str(error))
                 continue
-            self._producer.send_all(captured.topic, captured.codec.deleted_rows(packets, envelope), headers)
+            self._producer.send_all(captured.topic, records, headers)
 
     def _definition(self, table: TableId, columns: tuple[KeyColumn, ...]) -> CapturedTable:
         """Return the current version of a table; compiled again only if the text of its definition changed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -158,6 +159,34 @@ def test_keys_of_every_kind_are_read_or_deleted(
     assert len(reads) == 2
     assert sequence(reads[0]) < sequence(reads[1])
     assert reads[0].key not in own_deletes
+
+
+def test_keys_that_no_row_can_have_leave_the_table_healthy(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """The request alone is refused, or the key alone is left out; no row is lost in a target."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(50))")
+    database.execute("INSERT INTO t VALUES (7, 'kept')")
+    chosen = [
+        ChosenKeys(("id",), ("7 ",)),  # refused as a signal
+        ChosenKeys(("id",), ("8", "07")),  # cancelled by the reader
+        ChosenKeys(("ID",), ("7",)),
+        ChosenKeys(("id",), ("N", "99999999999", "7", "9")),
+    ]
+    with CaptureThread(settings_of(mysql_server, kafka_broker, prefix, database)) as capture:
+        capture.wait_snapshot()
+        for number, keys in enumerate(chosen, 1):
+            request_keys(kafka_broker, prefix, database.name, keys)
+            eventually(partial(served, kafka_broker, prefix, number), "the signal is processed")
+        database.execute("INSERT INTO t VALUES (10, 'new')")
+        capture.wait_position(mysql_server)
+
+    table = state_of(kafka_broker, prefix, f"table/{database.name}.t")
+    assert table is not None
+    assert (table["mode"], table.get("fault")) == ("streaming", None)
+    records = records_of(kafka_broker.bootstrap, prefix, database.name, "t")
+    assert {row["id"]: row["v"] for row in final_rows(records).values()} == {7: "kept", 10: "new"}
+    assert [record.json["before"]["id"] for record in deletes_of(records)] == [9]
 
 
 @pytest.mark.parametrize("moment", ["before_low", "after_low", "before_high", "after_high"])
