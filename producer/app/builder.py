@@ -325,9 +325,8 @@ class SessionBuilder:
             signals = self._source.stored_name(signals)
         prepared = startup.prepared_transactions(restored.state, fingerprint(config))
         wanted = filters.includes if signals is None else lambda table: table == signals or filters.includes(table)
-        declared = tables.keys.declared()
-        start = restored.transaction.offset.position
-        stream = self._resources.add(self._source.open_stream(start, wanted, prepared, declared))
+        position, definitions = restored.transaction.offset.position, tables.keys.definitions()
+        stream = self._resources.add(self._source.open_stream(position, wanted, prepared, definitions))
         settings = StreamSettings(
             config.topics.prefix,
             filters,

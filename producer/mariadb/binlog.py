@@ -150,11 +150,6 @@ class LoggedDefinitions(DefinitionCache):
         self._tables = tables
         self._with_types = with_types
 
-    def forget(self) -> None:
-        """Read each definition again."""
-        self.recent.clear()
-        self._unused.clear()
-
     def _read(self, body: bytes) -> CachedTable | None:
         cached = super()._read(body)
         if cached is None or cached.error is not None:
@@ -237,8 +232,9 @@ class MariaDbParser(BinlogParser):
         for event in found:
             if isinstance(event, QueryEvent):
                 self._definitions.forget()  # the same bytes may describe another type behind it
-                self._types.on_statement(event, self._effects(event))
-        events.extend(found)
+                events.append(event._replace(redefined=self._types.on_statement(event, self._effects(event))))
+            else:
+                events.append(event)
 
     def _rows(self, event_type: int, data: bytes, start: int, stop: int, position: EventPosition) -> Sequence[Event]:
         rows = self._parse_rows_v1(event_type, data, start, stop, position)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ import structlog
 
 from tailrace.producer.errors import SourceUnavailableError, TableDefinitionError
 from tailrace.producer.mariadb.gtid import GtidPosition
-from tailrace.producer.model.binlog_events import DeclaredTypes, Event, QueryEvent, TableVersion, TransactionCommit
+from tailrace.producer.model.binlog_events import Event, QueryEvent, TableVersion, TransactionCommit
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.mysql.types.fixed_binary import WIDTHS
@@ -39,6 +39,15 @@ _REPLACES_COLUMNS: Final = frozenset({"drop", "rename", "modify"})
 _WAIT_S: Final = 1.0
 _MOST_WAIT_S: Final = 60.0
 """For the next part of the binlog."""
+
+
+class DeclaredTypes(NamedTuple):
+    """What the source said of the types of a table that its log does not tell from others."""
+
+    types: tuple[tuple[str, str], ...]
+    """Columns by name, and their types."""
+    since: str
+    """The GTID position before the part of the log in which it holds."""
 
 
 class EnclosingTransaction(NamedTuple):
@@ -63,8 +72,8 @@ class TypeSource(Protocol):
     def with_types(self, table: TableVersion, within: EnclosingTransaction) -> TableVersion:
         """Return a definition with its declared types. Raises TableDefinitionError if they are not known."""
 
-    def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> None:
-        """Note what a statement at this place does to tables."""
+    def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> tuple[TableId, ...]:
+        """Note what a statement at this place does to tables; return those whose types end here."""
 
 
 class Catalog(Protocol):
@@ -156,12 +165,10 @@ class CurrentTypes:
     """The declared types at the place that the stream has reached."""
 
     def __init__(
-        self, known: Mapping[str, DeclaredTypes], catalog: Catalog, new_ahead: Callable[[], StatementsAhead]
+        self, stored: Iterable[TableVersion], catalog: Catalog, new_ahead: Callable[[], StatementsAhead]
     ) -> None:
-        """``known``: at the start of the stream, by the names of tables."""
-        # A name with more dots has several readings.
-        names = {name: types for name, types in known.items() if name.count(".") == 1}
-        self._known = {TableId(*name.split(".")): types for name, types in names.items()}
+        """``stored``: the definitions that hold at the start of the stream."""
+        self._known = {each.id: DeclaredTypes(_types(each), each.since) for each in stored}
         self._catalog = catalog
         self._new_ahead = new_ahead
         self._ahead = new_ahead()
@@ -171,8 +178,9 @@ class CurrentTypes:
         """Only statements change them."""
         return False
 
-    def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> None:
-        """Forget the types that a statement may change."""
+    def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> tuple[TableId, ...]:
+        """Forget the types that a statement may change; return the tables that had some."""
+        before = set(self._known)
         self._last_statement = _position(event.file, event.end)
         if event.has_replaced and effects:
             self._known.clear()
@@ -184,6 +192,7 @@ class CurrentTypes:
                 for table in _tables(effect):
                     if not self._stays_without(table, effect):
                         self._known.pop(table, None)
+        return tuple(sorted(before.difference(self._known)))
 
     def _stays_without(self, table: TableId, effect: DdlEffect) -> bool:
         """Whether a table that has none of the types has none of them after an ALTER either."""
@@ -234,14 +243,19 @@ class EarlierTypes:
         """What was read on the way to the transaction has no types."""
         return gtid == self._gtid
 
-    def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> None:
+    def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> tuple[TableId, ...]:  # noqa: ARG002
         """The stream has read it."""
+        return ()
 
     def with_types(self, table: TableVersion, within: EnclosingTransaction) -> TableVersion:
         """Return a definition with the types that the table has had since this place."""
         if within.gtid != self._gtid or not _ambiguous(table, within.version):
             return table
         return _declared(table, self._current.at(table, within))
+
+
+def _types(version: TableVersion) -> tuple[tuple[str, str], ...]:
+    return tuple((column.name, column.data_type) for column in version.columns if column.data_type in _TYPES)
 
 
 def may_change_types(effect: DdlEffect) -> bool:
@@ -281,7 +295,7 @@ def _declared(table: TableVersion, known: DeclaredTypes) -> TableVersion:
         raise _unknown([as_logged[name] for name in types if name in as_logged], table.id)
     columns = tuple(_with_type(column, types.get(column.name)) for column in table.columns)
     places = "".join(f"/{at}:{types[name]}" for at, name in enumerate(as_logged) if name in types)
-    return table._replace(columns=columns, fingerprint=table.fingerprint + places.encode(), declared=known)
+    return table._replace(columns=columns, fingerprint=table.fingerprint + places.encode(), since=known.since)
 
 
 def _holds(column: Column, kind: str) -> bool:

@@ -32,8 +32,11 @@ def server_is_not_in_a_cluster(source: CheckedSource) -> Iterator[str]:
 
 def binlog_has_complete_rows(source: CheckedSource) -> Iterator[str]:
     """Rows are logged as images, with every column, its name and its sign."""
-    alter = ("binlog_alter_two_phase", "OFF", "an ALTER is logged before it takes effect")
-    for name, expected, why in (*prerequisites.COMPLETE_ROWS, alter):
+    own = (
+        ("binlog_row_metadata", "FULL", "rows are logged without names, signs and character sets of their columns"),
+        ("binlog_alter_two_phase", "OFF", "an ALTER is logged before it takes effect"),
+    )
+    for name, expected, why in (*prerequisites.COMPLETE_ROWS, *own):
         seen = source.settings.get(name, expected)
         if seen.upper() != expected:
             yield f"{name} is {seen}: {why}; SET GLOBAL {name} = '{expected}', and set it in the option file"

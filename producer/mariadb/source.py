@@ -26,8 +26,8 @@ from tailrace.producer.mariadb.offset import (
 )
 from tailrace.producer.mariadb.prerequisites import MARIADB
 from tailrace.producer.mariadb.snapshot_session import MariaDbSnapshotSession
-from tailrace.producer.model.binlog_events import DeclaredTypes, TransactionCommit, TransactionPrepared
-from tailrace.producer.model.protocols import NOTHING_DECLARED, ChangeStream, Offset, TableFilter
+from tailrace.producer.model.binlog_events import TableVersion, TransactionCommit, TransactionPrepared
+from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql import resume
@@ -82,7 +82,7 @@ class MariaDbSource(MySqlSource):
         start: Offset,
         captures: TableFilter,
         prepared: Iterable[TransactionPrepared] = (),
-        declared: Mapping[str, DeclaredTypes] = NOTHING_DECLARED,
+        definitions: Iterable[TableVersion] = (),
     ) -> ChangeStream:
         """Request the binlog by GTID position."""
         offset = mariadb_offset(start)
@@ -102,7 +102,7 @@ class MariaDbSource(MySqlSource):
             ahead.open()
             return ahead
 
-        types = CurrentTypes(declared, tables, lambda: StatementsAhead(open_log, captures))
+        types = CurrentTypes(definitions, tables, lambda: StatementsAhead(open_log, captures))
         stream = MariaDbStream(
             self._settings,
             start=offset,

@@ -55,25 +55,16 @@ class TransactionBegin(NamedTuple):
     """The id of an XA transaction as the server logs it; empty for other transactions, and at XA COMMIT."""
 
 
-class DeclaredTypes(NamedTuple):
-    """What the source said of the types of a table that its log does not tell from others."""
-
-    types: tuple[tuple[str, str], ...]
-    """Columns by name, and their types."""
-    since: str
-    """What precedes the part of the log in which it holds, in the source's words."""
-
-
 class TableVersion(NamedTuple):
-    """A table version as a TABLE_MAP event with FULL metadata describes it."""
+    """A table version as a TABLE_MAP event with FULL metadata describes it, or with a proven definition."""
 
     id: TableId
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
     fingerprint: bytes
     """Of all that the definition is read from: equal only for equal definitions. Codecs are found by it."""
-    declared: DeclaredTypes | None = None
-    """None: the log tells all types."""
+    since: str = ""
+    """What precedes the part of the log for which the source proved what the log lacks; '': the log has all of it."""
 
 
 class RowsEvent(NamedTuple):
@@ -180,6 +171,8 @@ class QueryEvent(NamedTuple):
     """Version of the server that wrote the binlog file, as in version comments; 0: unknown."""
     has_replaced: bool = False
     """``sql`` has U+FFFD for bytes that are no text: names with it are not known."""
+    redefined: tuple[TableId, ...] = ()
+    """Tables whose proven definitions end here, since the statement may change them."""
 
 
 class PositionAdvanced(NamedTuple):

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
 from tailrace.producer.model.binlog_events import (
-    DeclaredTypes,
     Event,
     PositionAdvanced,
     QueryEvent,
+    TableVersion,
     TransactionBegin,
     TransactionCommit,
     TransactionPrepared,
@@ -33,8 +32,6 @@ ReadOffset = Callable[[Mapping[str, Any]], "Offset"]
 TableFilter = Callable[[TableId], bool]
 """Decides which tables are captured."""
 
-
-NOTHING_DECLARED: Mapping[str, DeclaredTypes] = MappingProxyType({})
 
 SortedKeys = Sequence[tuple[SortKey | None, SortKey | None]]
 """The sort keys before and after, per row of an event; as ``RowKeys``."""
@@ -363,12 +360,12 @@ class Source(Protocol):
         start: Offset,
         captures: TableFilter,
         prepared: Iterable[TransactionPrepared] = (),
-        declared: Mapping[str, DeclaredTypes] = NOTHING_DECLARED,
+        definitions: Iterable[TableVersion] = (),
     ) -> ChangeStream:
         """Return a connected stream of all that ``start`` does not include, with the rows of captured tables.
 
-        ``prepared``: transactions before ``start`` that were prepared, and whose end was not read. ``declared``: what
-        is known at ``start`` of types that the log does not tell, by the names of tables.
+        ``prepared``: transactions before ``start`` that were prepared, and whose end was not read. ``definitions``:
+        those in force at ``start``, where the log does not have them.
         """
 
     def open_snapshot_session(self) -> SnapshotSession:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.producer.errors import TableAccessError, TableMissingError
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.column_defaults import with_exact_defaults
-from tailrace.producer.mysql.connection import account, query
+from tailrace.producer.mysql.connection import account, binlog_position, query
 from tailrace.producer.mysql.text.collation import CHARSETS, canonical
 from tailrace.producer.mysql.types.base import CatalogRow, ColumnType
 from tailrace.producer.mysql.types.registry import CATALOG_NAMES, family_of
@@ -34,6 +34,20 @@ def list_tables(connection: Connection[Any], wanted: Callable[[TableId], bool]) 
     )
     found = (TableId(database, table) for database, table in rows if database.lower() not in SYSTEM_DATABASES)
     return sorted(table for table in found if wanted(table))
+
+
+def read_with_end(
+    connection: Connection[Any], tables: Collection[TableId] | None, captures: Callable[[TableId], bool]
+) -> tuple[dict[TableId, CatalogTable | SchemaError], tuple[str, int]]:
+    """Return the definitions of tables, None: of all that are captured, and the end of the log behind the reading.
+
+    Raises TableLockedError soon if a statement locks one of them.
+    """
+    query(connection, "SET SESSION lock_wait_timeout = 1")
+    if tables is None:
+        tables = list_tables(connection, captures)
+    found = dict(read_tables(connection, sorted(tables)))
+    return found, binlog_position(connection)[:2]
 
 
 def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:

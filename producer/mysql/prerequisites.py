@@ -100,13 +100,12 @@ def binlog_is_written(source: CheckedSource) -> Iterator[str]:
 COMPLETE_ROWS: Final = (
     ("binlog_format", "ROW", "changes are logged as statements"),
     ("binlog_row_image", "FULL", "rows are logged without some of their columns"),
-    ("binlog_row_metadata", "FULL", "rows are logged without names, signs and character sets of their columns"),
 )
 """Settings, what they must be, and why."""
 
 
 def binlog_has_complete_rows(source: CheckedSource) -> Iterator[str]:
-    """Rows are logged as images, with every column, its name and its sign."""
+    """Rows are logged as images, with every column."""
     for name, expected, why in COMPLETE_ROWS:
         seen = source.settings.get(name, expected)
         if seen.upper() != expected:
@@ -271,6 +270,16 @@ def positions_have_gtids(source: CheckedSource) -> Iterator[str]:
         )
 
 
+def definitions_are_proven(source: CheckedSource) -> Iterator[str]:
+    """Without full metadata the log has no names, labels and keys."""
+    seen = source.settings.get("binlog_row_metadata", "FULL")
+    if seen.upper() != "FULL":
+        yield (
+            f"binlog_row_metadata is {seen}: the names of columns come from the catalog; a table that is altered again "
+            "before its rows are read is read as a whole; SET PERSIST binlog_row_metadata = 'FULL' avoids it"
+        )
+
+
 Check = Callable[[CheckedSource], Iterator[str]]
 
 REQUIRED: Final[tuple[Check, ...]] = (
@@ -289,6 +298,7 @@ ADVISED: Final[tuple[Check, ...]] = (
     binlog_is_durable,
     xa_commits_are_seen,
     positions_have_gtids,
+    definitions_are_proven,
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -10,14 +10,15 @@ from typing import Any
 import structlog
 from pymysql.connections import Connection
 
-from tailrace.producer.model.binlog_events import DeclaredTypes, TransactionCommit, TransactionPrepared
-from tailrace.producer.model.protocols import NOTHING_DECLARED, ChangeStream, Offset, TableFilter
+from tailrace.producer.model.binlog_events import TableVersion, TransactionCommit, TransactionPrepared
+from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import catalog, prerequisites, resume
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.authentication import transport_warning
+from tailrace.producer.mysql.binlog.proven_definitions import Found, LogAhead, ProvenDefinitions
 from tailrace.producer.mysql.binlog.stream import BinlogFileStream, BinlogStream
-from tailrace.producer.mysql.binlog.xa_history import BinlogHistory
+from tailrace.producer.mysql.binlog.xa_history import BinlogHistory, SecondFileStream
 from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.catalog_session import MySqlCatalogSession
 from tailrace.producer.mysql.condition import condition_problem
@@ -57,9 +58,9 @@ class MySqlSource:
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
-    def connect(self) -> Connection[Any]:
-        """Open a session and prepare it."""
-        connection = database.connect(self._settings)
+    def connect(self, settings: SourceSettings | None = None) -> Connection[Any]:
+        """Open a session and prepare it; ``settings`` may name the server."""
+        connection = database.connect(settings or self._settings)
         try:
             self._prepare(connection)
         except BaseException:
@@ -89,16 +90,21 @@ class MySqlSource:
         start: Offset,
         captures: TableFilter,
         prepared: Iterable[TransactionPrepared] = (),
-        declared: Mapping[str, DeclaredTypes] = NOTHING_DECLARED,  # noqa: ARG002 - the binlog tells all types
+        definitions: Iterable[TableVersion] = (),
     ) -> ChangeStream:
         """Request the binlog by GTID set, or by file and position."""
         offset = mysql_offset(start)
         settings = replace(self._settings, server_uuid=offset.server_uuid)
+        proven = self.proven_definitions(settings, captures, definitions)
         stream: BinlogStream
         if isinstance(offset, FileOffset):
-            stream = BinlogFileStream(settings, (offset.file, offset.pos), server_id=self._server_id, captures=captures)
+            stream = BinlogFileStream(
+                settings, (offset.file, offset.pos), server_id=self._server_id, captures=captures, proven=proven
+            )
         else:
-            stream = BinlogStream(settings, start=offset.gtids, server_id=self._server_id, captures=captures)
+            stream = BinlogStream(
+                settings, start=offset.gtids, server_id=self._server_id, captures=captures, proven=proven
+            )
         stream.open()
         history = BinlogHistory(
             settings,
@@ -106,8 +112,23 @@ class MySqlSource:
             captures=captures,
             max_search_bytes=self._max_xa_search_bytes,
             by_position=isinstance(offset, FileOffset),
+            proven=lambda: self.proven_definitions(settings, captures, None),
         )
         return XaStream(stream, history, prepared)
+
+    def proven_definitions(
+        self, settings: SourceSettings, captures: TableFilter, stored: Iterable[TableVersion] | None
+    ) -> ProvenDefinitions:
+        """Return what proves definitions on the server of ``settings``; ``stored``: see ``ProvenDefinitions``."""
+
+        def open_log(begin: tuple[str, int]) -> SecondFileStream:
+            return SecondFileStream(settings, begin, server_id=self._server_id, captures=lambda _: False)
+
+        def read(tables: Collection[TableId] | None) -> tuple[Found, tuple[str, int]]:
+            with closing(self.connect(settings)) as session:
+                return catalog.read_with_end(session, tables, captures)
+
+        return ProvenDefinitions(read, LogAhead(open_log), stored)
 
     # -- tables ------------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 The binlog describes neither the defaults and comments of key columns, which are part of a key that is written with its
 schema, nor the unique index that replaces a missing primary key. Both decide the bytes of keys, and so partition and
-order. They must not follow a catalog that changes, so the state has them too; and the types that the binlog does not
-tell (``DeclaredTypes``), which decide the bytes of values.
+order. They must not follow a catalog that changes, so the state has them too. So it has the definitions of tables of
+which the binlog lacks a part that the source has proven (``mysql/binlog/proven_definitions.py``,
+``mariadb/declared_types.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tailrace.producer.model.binlog_events import DeclaredTypes
+from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import Column, ColumnCatalog, TableId
 from tailrace.schemas.known_fields import known_fields
@@ -28,25 +29,30 @@ class KnownKey:
     """The unique index that is the key of a table without primary key, or (); None: not known, or not needed."""
     versions: list[tuple[Column, ...]] = field(default_factory=list)
     """The key columns of each key that the table had, with their catalog at its first use."""
-    declared: DeclaredTypes | None = None
-    """Of the definition in use, until a statement on the table."""
+    definition: TableVersion | None = None
+    """In force at the stored offset; None: the binlog has it, or no row has needed it."""
 
     def to_json(self) -> bytes:
         """Return the value of the state record."""
         versions = [[_column_to_json(column) for column in version] for version in self.versions]
         body: dict[str, Any] = {"unique": self.unique, "versions": versions}
-        if self.declared is not None:
-            body["declared"] = self.declared._asdict()
+        if self.definition is not None:
+            table, columns, key, _, since = self.definition
+            columns_json = [_column_to_json(column) for column in columns]
+            body["definition"] = {"id": list(table), "columns": columns_json, "primary_key": key, "since": since}
         return orjson.dumps(body)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> KnownKey:
         """Read what ``to_json`` returned."""
         versions = [tuple(map(_column_from_json, version)) for version in body["versions"]]
-        declared = body.get("declared")
-        if declared is not None:
-            declared = DeclaredTypes(tuple((name, kind) for name, kind in declared["types"]), declared["since"])
-        return cls(None if body["unique"] is None else tuple(body["unique"]), versions, declared)
+        known = cls(None if body["unique"] is None else tuple(body["unique"]), versions)
+        if stored := body.get("definition"):
+            columns = tuple(map(_column_from_json, stored["columns"]))
+            known.definition = TableVersion(
+                TableId(*stored["id"]), columns, tuple(stored["primary_key"]), b"", stored["since"]
+            )
+        return known
 
 
 class CatalogRead(NamedTuple):
@@ -113,6 +119,30 @@ class KeyMemory:
         if read is not None:
             self._reads[str(table)] = read
 
+    def set_definition(self, version: TableVersion) -> None:
+        """Keep the definition in force of a table, unless the binlog has it."""
+        if not version.since:
+            self.forget_definition(version.id)
+            return
+        known = self._tables.setdefault(str(version.id), KnownKey())
+        definition = version._replace(fingerprint=b"")
+        if known.definition != definition:
+            known.definition = definition
+            self._unsaved.add(str(version.id))
+
+    def forget_definition(self, table: TableId) -> bool:
+        """A definition ends here; return whether there was one."""
+        known = self._tables.get(str(table))
+        if known is None or known.definition is None:
+            return False
+        known.definition = None
+        self._unsaved.add(str(table))
+        return True
+
+    def definitions(self) -> list[TableVersion]:
+        """Return the definitions in force."""
+        return [known.definition for known in self._tables.values() if known.definition is not None]
+
     def knows_unique_key(self, table: TableId) -> bool:
         """Return whether the unique index of a table is known."""
         known = self._tables.get(str(table))
@@ -132,26 +162,6 @@ class KeyMemory:
         self._reads.pop(str(table), None)
         self._unsaved.add(str(table))
         return True
-
-    def declared(self) -> dict[str, DeclaredTypes]:
-        """Return the declared types that are known, by the names of tables."""
-        return {name: known.declared for name, known in self._tables.items() if known.declared is not None}
-
-    def set_declared(self, table: TableId, declared: DeclaredTypes | None) -> bool:
-        """Keep the declared types of the definition in use, or forget them; return whether there were others."""
-        known = self._tables.get(str(table))
-        if (None if known is None else known.declared) == declared:
-            return False
-        self._tables.setdefault(str(table), KnownKey()).declared = declared
-        self._unsaved.add(str(table))
-        return True
-
-    def forget_declared(self, database: str) -> list[TableId]:
-        """Forget the declared types of the tables of a database; return the tables that had some."""
-        found = [TableId(*name.split(".", 1)) for name in self.declared()]
-        # The names of tables may contain dots, and so may those of databases: then more is forgotten.
-        tables = [table for table in found if str(table).startswith(f"{database}.")]
-        return [table for table in tables if self.set_declared(table, None)]
 
     def take_unsaved(self) -> list[tuple[str, bytes]]:
         """Return the records that the state does not have yet."""

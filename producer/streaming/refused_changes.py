@@ -89,6 +89,8 @@ class RefusedChanges:
         self._listener = listener
         self._registry = context.registry
         self._mode = context.settings.processing_failures
+        self._lost: set[TableId] = set()
+        """Tables that were reported: they are gone, or are read for signals alone."""
 
     def refuse(
         self, error: TailraceError, tables: Iterable[TableId], *, others: bool = False, triggers: bool = False
@@ -107,6 +109,9 @@ class RefusedChanges:
             raise error
         for table in captured:
             self._versions.track(table)
+        for table in {*named}.difference(captured, self._lost):
+            self._lost.add(table)
+            log.warning("changes of a table are lost: it is not captured", table=str(table), reason=error.message)
         self._context.status.change_refused()
         if self._mode == "table":
             for table in captured:

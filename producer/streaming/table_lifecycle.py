@@ -86,6 +86,7 @@ class TableLifecycle:
     def apply(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[TableId]:
         """Apply the effects of a statement and write its records; return tables that need a new session."""
         confined_to = self._refused.confined_to
+        self._versions.forget_definitions(event.redefined)
         arrivals: dict[TableId, Arrival] = {}
         for alteration, former in self._swaps.on_statement(event, effects):
             arrivals[former] = Arrival(read=False)  # it is about to be dropped

@@ -7,7 +7,7 @@ returns to an earlier one: a reader of the schemas topic sees which schema holds
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
@@ -169,14 +169,14 @@ class TableVersions:
         version = self._unused.pop(event.table.fingerprint, None) or self._add(event)
         if version is None:
             return None
-        if self._context.tables.keys.set_declared(event.table.id, event.table.declared):
-            self._save_keys()
         previous = self._current.get(event.table.id)
         if previous is None or previous.schema != version.captured.fingerprint:
             offset = self._context.transaction.offset
             self._publish(version.captured, Sequence.at(offset.epoch, event.file, event.pos, event.number))
         replaced = self.in_use.pop(previous.definition, None) if previous is not None else None
         self._use(version)
+        self._context.tables.keys.set_definition(event.table)
+        self._save_keys()
         if replaced is not None:
             self._unused[replaced.definition.fingerprint] = replaced  # the table may return to it
         return version
@@ -190,9 +190,15 @@ class TableVersions:
         self.in_use[definition.fingerprint] = version
         self._current[definition.id] = _Current(version.captured.fingerprint, definition.fingerprint, version.headers)
 
+    def forget_definitions(self, tables: Iterable[TableId]) -> None:
+        """Forget proven definitions that a statement may have changed: a restart behind it must not use them."""
+        for table in tables:
+            if self._context.tables.keys.forget_definition(table):
+                self._put_aside(table)  # with the next event its definition is kept again
+        self._save_keys()
+
     def on_statement(self, event: QueryEvent, effect: DdlEffect) -> None:
-        """Read again what a statement may have changed and the binlog does not tell: unique indexes, declared types."""
-        self._forget_declared(effect)
+        """Read unique indexes again that a statement may have changed: the binlog's definitions do not have them."""
         if effect.change in {Change.TRUNCATE, Change.DATABASE, Change.DROP_DATABASE}:
             return
         keys = self._context.tables.keys
@@ -206,18 +212,6 @@ class TableVersions:
             elif keys.forget_unique_key(table):
                 self._save_keys()
                 self.forget(table)
-
-    def _forget_declared(self, effect: DdlEffect) -> None:
-        keys = self._context.tables.keys
-        if effect.change is Change.DROP_DATABASE:
-            forgotten = keys.forget_declared(effect.table.database)
-        else:
-            tables = (table for table in (effect.table, effect.renamed_from) if table is not None)
-            forgotten = [table for table in tables if keys.set_declared(table, None)]
-        if forgotten:
-            self._save_keys()
-        for table in forgotten:
-            self._put_aside(table)  # with the next event they are kept again
 
     def _report_early_key(self, table: TableId, event: QueryEvent, effect: DdlEffect) -> None:
         """Say that the key of a table was perhaps in use before the statement that defined it."""

@@ -119,7 +119,7 @@ def test_missing_grants_are_reported_with_statements(
 def test_wrong_server_settings_are_reported_together(kafka_broker: KafkaBroker, prefix: str, tmp_path: Path) -> None:
     """Every wrong server variable is reported with its value and the statement that corrects it."""
     wrong = {
-        "binlog_row_metadata": "MINIMAL",
+        "binlog_format": "STATEMENT",
         "binlog_row_image": "MINIMAL",
         "binlog_row_value_options": "PARTIAL_JSON",
     }
@@ -131,7 +131,7 @@ def test_wrong_server_settings_are_reported_together(kafka_broker: KafkaBroker, 
 
     for name in wrong:
         assert name in said, name
-    assert "SET PERSIST binlog_row_metadata" in said
+    assert "SET PERSIST binlog_row_image" in said
 
 
 def test_table_names_with_one_topic_name(settings: dict[str, str], database: Database, tmp_path: Path) -> None:

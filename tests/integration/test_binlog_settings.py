@@ -100,20 +100,6 @@ def test_statements_are_read_by_the_modes_of_their_session(database: Database) -
     ]
 
 
-def test_rows_without_full_metadata_are_rejected(own_database: Database) -> None:
-    """binlog_row_metadata=MINIMAL hides names and signs: the stream must not guess."""
-    own_database.execute("CREATE TABLE t (id INT UNSIGNED PRIMARY KEY)")
-    start = executed(own_database.server)
-    own_database.execute("SET GLOBAL binlog_row_metadata = MINIMAL")
-    try:
-        own_database.execute("INSERT INTO t VALUES (1)")
-    finally:
-        own_database.execute("SET GLOBAL binlog_row_metadata = FULL")
-
-    with pytest.raises(SchemaError, match="binlog_row_metadata=FULL"):
-        follow(own_database.server, start)
-
-
 def test_checksums_may_change_from_file_to_file(own_database: Database) -> None:
     """CRC32, then NONE, then CRC32: every file states its own setting."""
     own_database.execute("CREATE TABLE t (id INT PRIMARY KEY)")

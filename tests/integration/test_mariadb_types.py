@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tailrace.producer.app.connection_settings import mysql_source
-from tailrace.producer.model.binlog_events import ChangeRefused, DeclaredTypes, RowsEvent
+from tailrace.producer.model.binlog_events import ChangeRefused, RowsEvent, TableVersion
 from tailrace.producer.model.protocols import ChangeStream, Offset, Source
 from tailrace.producer.model.split import Range
 from tailrace.producer.model.table import Column, TableId
@@ -145,7 +145,7 @@ def test_types_before_a_statement_that_was_executed_already(source: Source, mari
         unknown,
         ["uuid", "int"],
     ]
-    known = {f"{maria.name}.t": DeclaredTypes((("v", "uuid"),), "")}
+    known = [TableVersion(TableId(maria.name, "t"), (Column("v", "uuid"),), (), b"")]
     with closing(source.open_stream(start, lambda _: True, (), known)) as stream:
         found = list(map(_types, _read(stream, 7)))
     assert found[:4] == [["uuid"], ["binary"], ["uuid", "int"], ["uuid", "int"]]
@@ -181,7 +181,7 @@ def test_statements_behind_a_change(
         [event] = _read(stream, 1)
     assert isinstance(event, ChangeRefused if known is None or dropped else RowsEvent)
     # A table that has none of the types gets none by a statement that names none.
-    without = {f"{maria.name}.t": DeclaredTypes((), "")}
+    without = [TableVersion(TableId(maria.name, "t"), (), (), b"")]
     with closing(source.open_stream(start, lambda _: True, (), without)) as stream:
         assert _types(_read(stream, 1)[0]) == ["binary", "int"]
 

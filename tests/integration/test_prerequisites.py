@@ -61,7 +61,6 @@ def test_correct_server_has_no_problems(own_server: MySqlServer, shop: Database)
     [
         ("binlog_format", "MIXED", "ROW", "SET PERSIST binlog_format = 'ROW'"),
         ("binlog_row_image", "NOBLOB", "FULL", "SET PERSIST binlog_row_image = 'FULL'"),
-        ("binlog_row_metadata", "MINIMAL", "FULL", "SET PERSIST binlog_row_metadata = 'FULL'"),
         ("binlog_row_value_options", "PARTIAL_JSON", "", "SET PERSIST binlog_row_value_options = ''"),
     ],
 )
@@ -81,7 +80,7 @@ def test_wrong_setting_is_reported_with_value_and_statement(
 
 def test_statements_correct_the_problems(own_server: MySqlServer, shop: Database) -> None:
     """Every problem ends with a statement, which the server accepts and which solves the problem."""
-    wrong = {"binlog_format": "STATEMENT", "binlog_row_image": "MINIMAL", "binlog_row_metadata": "MINIMAL"}
+    wrong = {"binlog_format": "STATEMENT", "binlog_row_image": "MINIMAL"}
     for setting, value in wrong.items():
         shop.execute(f"SET GLOBAL {setting} = '{value}'")
     tables = [TableId(shop.name, "t")]
@@ -89,8 +88,20 @@ def test_statements_correct_the_problems(own_server: MySqlServer, shop: Database
     for problem in found:
         shop.execute(problem.rpartition("; ")[2])
 
-    assert len(found) == 3
+    assert len(found) == 2
     assert problems_of(settings_of(own_server), tables) == ()
+
+
+def test_minimal_metadata_is_a_note(own_server: MySqlServer, shop: Database) -> None:
+    """A start says in which mode it runs, and how it is changed."""
+    shop.execute("SET GLOBAL binlog_row_metadata = 'MINIMAL'")
+    try:
+        with closing(connect(settings_of(own_server))) as session:
+            notes = check(session, [TableId(shop.name, "t")], server_id=4711)
+    finally:
+        shop.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
+
+    assert any("binlog_row_metadata is MINIMAL" in note and "= 'FULL' avoids it" in note for note in notes)
 
 
 def test_missing_grants_are_reported_together(own_server: MySqlServer, shop: Database) -> None:

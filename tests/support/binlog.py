@@ -14,6 +14,7 @@ from tailrace.producer.mysql.binlog.stream import BinlogStream
 from tailrace.producer.mysql.connection import SourceSettings, connect, executed_gtids
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.password import Password
+from tailrace.producer.mysql.source import MySqlSource
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog_bytes import raise_refused
 
@@ -65,14 +66,16 @@ def open_stream(
     ssl_mode: str = "disabled",
     silence_timeout_s: float = 60.0,
 ) -> BinlogStream:
-    """Return an open stream; close it."""
+    """Return an open stream; close it. It reads rows without FULL metadata too."""
+    settings = settings_of(server, ssl_mode)
     stream = BinlogStream(
-        settings_of(server, ssl_mode),
+        settings,
         start=start,
         server_id=server_id,
         captures=captures,
         heartbeat_s=0.5,
         silence_timeout_s=silence_timeout_s,
+        proven=MySqlSource(settings, server_id=server_id).proven_definitions(settings, captures, ()),
     )
     stream.open()
     return stream

@@ -10,14 +10,13 @@ import pytest
 
 from tailrace.producer.config import load
 from tailrace.producer.kafka.state_store import known_key_key
-from tailrace.producer.model.binlog_events import DeclaredTypes, QueryEvent, RowsEvent, TableVersion, TransactionBegin
+from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion, TransactionBegin
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
-from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.producer.streaming import table_versions
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
@@ -149,31 +148,26 @@ def test_a_definition_with_the_same_schema_is_published_once() -> None:
     assert len(stream.published) == 1
 
 
-def test_declared_types_are_stored_until_a_statement() -> None:
+def test_a_proven_definition_is_stored_until_a_statement() -> None:
     """The version stays known: a statement is compared with it, and its schema is not published twice."""
-    types = DeclaredTypes((("at", "uuid"),), "0-1-4")
-    stream, table = Versions(), definition(3)._replace(declared=types)
+    stream, table = Versions(), definition(3)._replace(since="0-1-4")
     keys = stream.tables.keys
 
-    def stored() -> object:
+    def stored() -> Any:
         values = [value or b"{}" for _, key, value in stream.producer.open if key == known_key_key(TABLE)]
-        return orjson.loads(values[-1]).get("declared")
+        return orjson.loads(values[-1]).get("definition")
 
     schema = stream.schema_at(table, 200)
-    assert keys.declared() == {str(TABLE): types}
-    assert stored() == {"types": [["at", "uuid"]], "since": "0-1-4"}
+    assert keys.definitions() == [table._replace(fingerprint=b"")]
+    assert stored()["since"] == "0-1-4"
     stream.statement(DdlEffect(Change.ALTER, TABLE, None, "ALTER TABLE t ADD n INT"))
-    assert (keys.declared(), stored()) == ({}, None)
+    stream.versions.forget_definitions([TABLE])
+    assert (keys.definitions(), stored()) == ([], None)
     assert stream.versions.definition(TABLE) is table
     assert stream.versions.in_use == {}
     assert stream.schema_at(table, 900) == schema
-    assert keys.declared() == {str(TABLE): types}
+    assert keys.definitions() == [table._replace(fingerprint=b"")]
     assert [found for found, _ in stream.published] == [schema]
-    loaded = KeyMemory()
-    loaded.load(keys.dump())
-    assert loaded.declared() == {str(TABLE): types}
-    stream.statement(DdlEffect(Change.DROP_DATABASE, TableId("shop", ""), None, "DROP DATABASE shop"))
-    assert (keys.declared(), stored()) == ({}, None)
 
 
 def test_a_table_that_left_is_published_when_it_is_back() -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from tailrace.producer.errors import BinlogError
-from tailrace.producer.model.binlog_events import TableVersion
+from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.table_map import packed, read_id, read_table_map
+from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions, UnsettledError, Wanted
+from tailrace.producer.mysql.binlog.table_map import DefinitionDiffersError, packed, read_id, read_table_map, unnamed
 from tailrace.runtime.errors import SchemaError
 
 
@@ -87,8 +88,10 @@ class DefinitionCache:
 
     _shape_has_charset: ClassVar[bool] = False
 
-    def __init__(self, captures: Callable[[TableId], bool]) -> None:
+    def __init__(self, captures: Callable[[TableId], bool], proven: ProvenDefinitions | None = None) -> None:
+        """``proven`` completes TABLE_MAP events without names."""
         self._captures = captures
+        self._proven = proven
         self._year_has_sign = False
         self._unused: dict[bytes, CachedTable | None] = {}
         self.recent: dict[bytes, CachedTable | None] = {}
@@ -97,22 +100,44 @@ class DefinitionCache:
     def __len__(self) -> int:
         return len(self.recent) + len(self._unused)
 
-    def add(self, body: bytes) -> CachedTable | None:
-        """Return the definition in a TABLE_MAP event that is not in ``recent``, and put it there."""
+    def add(self, body: bytes, at: tuple[str, int, int] = ("", 0, 0)) -> CachedTable | None:
+        """Return the definition in a TABLE_MAP event that is not in ``recent``, and put it there.
+
+        ``at``: file and position of the event, and where its transaction begins. Raises UnsettledError.
+        """
         if len(self.recent) >= _MAX_DEFINITIONS:
             # Those in use are taken over one by one.
             self._unused = self.recent.copy()
             self.recent.clear()
-        cached = self._unused.pop(body) if body in self._unused else self._read(body)
-        self.recent[body] = cached
+        try:
+            cached = self._unused.pop(body) if body in self._unused else self._read(body)
+        except UnsettledError:
+            assert self._proven is not None
+            self._proven.want(Wanted(read_id(body), *at))
+            raise
+        if cached is not None and isinstance(cached.error, DefinitionDiffersError) and self._proven is not None:
+            self._proven.differs(Wanted(cached.table.id, *at), cached.error)
+        if self._proven is None or cached is None or cached.error is None:
+            self.recent[body] = cached
         return cached
+
+    def on_statement(self, event: QueryEvent) -> tuple[TableId, ...]:
+        """Forget the definitions that a statement may change; return the tables that had one which was proven."""
+        changed = () if self._proven is None else self._proven.on_statement(event)
+        if changed:
+            self.forget()
+        return changed
+
+    def forget(self) -> None:
+        """Read each definition again."""
+        self.recent.clear()
+        self._unused.clear()
 
     def on_format(self, *, year_has_sign: bool) -> None:
         """Drop all definitions if a new file describes YEAR in another way."""
         if year_has_sign != self._year_has_sign:
             self._year_has_sign = year_has_sign
-            self.recent.clear()
-            self._unused.clear()
+            self.forget()
 
     def _read(self, body: bytes) -> CachedTable | None:
         table = read_id(body)
@@ -120,7 +145,12 @@ class DefinitionCache:
             return None
         try:
             return CachedTable(
-                read_table_map(body, year_has_sign=self._year_has_sign, shape_has_charset=self._shape_has_charset)
+                read_table_map(
+                    body,
+                    year_has_sign=self._year_has_sign,
+                    shape_has_charset=self._shape_has_charset,
+                    definition_of=unnamed if self._proven is None else self._proven.of,
+                )
             )
         except SchemaError as error:
             return CachedTable(TableVersion(table, (), (), b""), error)

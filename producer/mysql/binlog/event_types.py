@@ -30,6 +30,7 @@ PARTIAL_UPDATE_ROWS: Final = 39
 TRANSACTION_PAYLOAD: Final = 40
 GTID_TAGGED: Final = 42
 
+ROWS: Final = {WRITE_ROWS: Op.CREATE, UPDATE_ROWS: Op.UPDATE, DELETE_ROWS: Op.DELETE}
 ROWS_V1: Final = {23: Op.CREATE, 24: Op.UPDATE, 25: Op.DELETE}
 """Rows events of MySQL 5.5."""
 
@@ -195,3 +196,17 @@ def malformed(error: Exception, file: str, pos: int) -> BinlogError:
         pos=pos,
         cause=f"{type(error).__name__}: {error}",
     )
+
+
+def require_table_map(table_id: bytes) -> None:
+    """Raise BinlogError for rows of a table that is not described."""
+    if table_id != _NO_TABLE:
+        raise BinlogError(
+            "rows in the binlog lack the TABLE_MAP event of their table",
+            hint=f"the binlog is damaged here: {NEW_SNAPSHOT}",
+            table_id=int.from_bytes(table_id, "little"),
+        )
+
+
+_NO_TABLE: Final = b"\xff\xff\xff\0\0\0"
+"""Table id of a rows event that only marks the end of a statement."""

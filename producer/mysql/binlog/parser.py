@@ -26,6 +26,7 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog import event_types
 from tailrace.producer.mysql.binlog.definition_cache import CachedTable, DefinitionCache
 from tailrace.producer.mysql.binlog.packets import MAX_PACKET, bytes_needed, joined_packets, multi_packet_length
+from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions, UnsettledError
 from tailrace.producer.mysql.binlog.server_error import from_err_packet
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, Names, TransactionParser
 from tailrace.producer.mysql.binlog.transaction_payload import payload_packets
@@ -41,8 +42,6 @@ _HEAD: Final = struct.Struct("<IBIBIIIH")
 _BODY: Final = _HEAD.size
 _CRC_RESIDUE: Final = 0x2144DF1C
 """CRC-32 of any bytes followed by their own CRC-32."""
-_NO_TABLE: Final = b"\xff\xff\xff\0\0\0"
-"""Table id of a rows event that only marks the end of a statement."""
 _USUAL: Final = frozenset({event_types.GTID, event_types.TABLE_MAP, event_types.XID})
 """Types of events that the extension is called for; it continues with the events that follow."""
 _MAX_POS: Final = 1 << 62
@@ -54,7 +53,14 @@ _MAX_TABLE_IDS: Final = 10_000
 class BinlogParser:
     """Parses the stream of one dump connection. ``file`` and ``pos`` are the position after the last event."""
 
-    def __init__(self, captures: Callable[[TableId], bool], *, verify: bool = True, names: Names = Names.GTIDS) -> None:
+    def __init__(
+        self,
+        captures: Callable[[TableId], bool],
+        *,
+        verify: bool = True,
+        names: Names = Names.GTIDS,
+        proven: ProvenDefinitions | None = None,
+    ) -> None:
         """``verify`` checks the CRC-32 of each event that has one; ``names``: of the transactions."""
         self.file = ""
         self.pos = 0
@@ -66,10 +72,13 @@ class BinlogParser:
         self._joined = False  # the input was joined from packets: their lengths may be joined
         self._payload_pos: int | None = None  # position of the compressed transaction that the input comes from
         self._payload: Iterator[bytes] | None = None  # the rest of a compressed transaction
-        self._suspended = False  # the loop must stop for the payload
+        self._piece = b""  # the rest of its last piece
+        self._suspended = False  # the loop must stop for the payload, or a definition
+        self._unsettled = False  # for a definition
         self._tables: dict[bytes, CachedTable | None] = {}
-        self._definitions = DefinitionCache(captures)
+        self._definitions = DefinitionCache(captures, proven)
         self._transactions = TransactionParser(captures, names=names)
+        self._transactions.redefined = self._definitions.on_statement
         self._begins = self._transactions.begins
         self._query: str | None = None
         self._native: PacketParser | None = None
@@ -91,7 +100,7 @@ class BinlogParser:
     @property
     def pending(self) -> bool:
         """Whether events remain of the bytes that were fed: call ``feed`` without new bytes first."""
-        return self._payload is not None
+        return self._payload is not None or self._unsettled
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Parse the next bytes of the connection; return the events that they complete, or a part (``pending``).
@@ -106,7 +115,7 @@ class BinlogParser:
             chunk = b"".join(self._chunks)
             self._chunks = []
         events: list[Event] = []
-        self._transactions.has_xa = False
+        self._transactions.has_xa = self._suspended = self._unsettled = False
         file, pos = self.file, self.pos
         while self._payload is None or not self._parse_piece(self._payload, events):
             used = self._parse_packets(chunk, events)
@@ -193,12 +202,18 @@ class BinlogParser:
                     try:
                         tables[data[at + 24 : at + 30]] = definitions[body]
                     except KeyError:
-                        tables[data[at + 24 : at + 30]] = self._definitions.add(body)
+                        where = file, begin, transactions.begin_pos
+                        try:
+                            tables[data[at + 24 : at + 30]] = self._definitions.add(body, where)
+                        except UnsettledError:  # it is parsed again
+                            self._suspended = self._unsettled = True
+                            pos = pos if payload_pos >= 0 else begin
+                            break
                 elif event_types.WRITE_ROWS <= event_type <= event_types.DELETE_ROWS:
                     try:
                         cached = tables[data[at + 24 : at + 30]]
                     except KeyError:
-                        self._require_table_map(data[at + 24 : at + 30])
+                        event_types.require_table_map(data[at + 24 : at + 30])
                         cached = None
                     transactions.number += 1
                     if cached is not None:
@@ -216,7 +231,7 @@ class BinlogParser:
                                 new(
                                     RowsEvent,
                                     (
-                                        _OPS[event_type],
+                                        event_types.ROWS[event_type],
                                         cached.table,
                                         data,
                                         start,
@@ -278,14 +293,6 @@ class BinlogParser:
         stop = at + 4 + int.from_bytes(data[at : at + 3], "little")
         if stop <= len(data):
             raise from_err_packet(data[at + 4 : stop], self.file, self.pos)
-
-    def _require_table_map(self, table_id: bytes) -> None:
-        if table_id != _NO_TABLE:
-            raise BinlogError(
-                "rows in the binlog lack the TABLE_MAP event of their table",
-                hint=f"the binlog is damaged here: {event_types.NEW_SNAPSHOT}",
-                table_id=int.from_bytes(table_id, "little"),
-            )
 
     def _parse_other_event(
         self, event_type: int, data: bytes, at: int, position: EventPosition, events: list[Event]
@@ -350,7 +357,7 @@ class BinlogParser:
         if cached is not None:
             self._transactions.changed.add(cached)
         elif table_id not in self._tables:
-            self._require_table_map(table_id)
+            event_types.require_table_map(table_id)
         return cached
 
     def _on_format(self, file_format: event_types.FileFormat) -> None:
@@ -378,7 +385,7 @@ class BinlogParser:
         """Parse the next piece of a compressed transaction; False after the last one."""
         self._suspended = False
         try:
-            piece = next(payload, None)
+            piece = self._piece or next(payload, None)
         except BinlogError as error:
             error.add_context(file=self.file, pos=self._payload_pos)
             raise
@@ -387,13 +394,7 @@ class BinlogParser:
             return False
         crc, joined = self._checksum_bytes, self._joined
         self._checksum_bytes, self._joined = 0, True
-        self._parse_packets(piece, events)
+        used = self._parse_packets(piece, events)
+        self._piece = piece[used:] if self._unsettled else b""
         self._checksum_bytes, self._joined = crc, joined
         return True
-
-
-_OPS: Final = {
-    event_types.WRITE_ROWS: Op.CREATE,
-    event_types.UPDATE_ROWS: Op.UPDATE,
-    event_types.DELETE_ROWS: Op.DELETE,
-}

@@ -18,6 +18,7 @@ from tailrace.producer.model.ddl import DdlEffect
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.packets import dump_from_file, dump_from_gtids
 from tailrace.producer.mysql.binlog.parser import BinlogParser
+from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions
 from tailrace.producer.mysql.binlog.transaction_parser import Names
 from tailrace.producer.mysql.connection import (
     SourceSettings,
@@ -49,18 +50,20 @@ class BinlogStream:
         captures: Callable[[TableId], bool],
         heartbeat_s: float = 1.0,
         silence_timeout_s: float = 60.0,
+        proven: ProvenDefinitions | None = None,
     ) -> None:
         """``start`` is executed already: the server sends all else. ``server_id`` must be unique among its readers.
 
         The server sends a heartbeat after ``heartbeat_s`` without an event. The connection counts as lost after
-        ``silence_timeout_s`` without any data.
+        ``silence_timeout_s`` without any data. ``proven`` completes TABLE_MAP events without names.
         """
         self._settings = settings
         self._start = start
         self._server_id = server_id
         self._heartbeat_s = heartbeat_s
         self._silence_timeout_s = silence_timeout_s
-        self._parser = BinlogParser(captures, names=self.names)
+        self._proven = proven
+        self._parser = BinlogParser(captures, names=self.names, proven=proven)
         self._connection: Any = None
         self._socket: socket.socket | None = None
         self._last_received_at = 0.0
@@ -114,6 +117,8 @@ class BinlogStream:
 
     def close(self) -> None:
         """Disconnect; safe to call twice."""
+        if self._proven is not None:
+            self._proven.close()
         if self._socket is not None:
             self._selector.unregister(self._socket)
             self._socket = None
@@ -164,6 +169,9 @@ class BinlogStream:
         self.caught_up = False
         deadline = time.monotonic() + timeout_s
         while True:
+            if self._proven is not None and not self._proven.settle():
+                self._last_received_at = time.monotonic()  # what the server has sent is not read meanwhile
+                return []
             if self._parser.pending:
                 events = self._parser.feed(b"")
                 if events:
@@ -249,9 +257,10 @@ class BinlogFileStream(BinlogStream):
         *,
         server_id: int,
         captures: Callable[[TableId], bool],
+        proven: ProvenDefinitions | None = None,
     ) -> None:
         """``start``: an event begins there, that of a GTID or BEGIN, or one outside a transaction."""
-        super().__init__(settings, start=GtidSet({}), server_id=server_id, captures=captures)
+        super().__init__(settings, start=GtidSet({}), server_id=server_id, captures=captures, proven=proven)
         self._first_file, self._first_pos = start
 
     def _request(self) -> tuple[int, bytes]:

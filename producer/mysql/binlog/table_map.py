@@ -1,5 +1,8 @@
 """TABLE_MAP: a table version out of its binlog event, complete with binlog_row_metadata=FULL.
 
+With MINIMAL it lacks names, labels, keys and more, which a definition that is proven for its position adds
+(``proven_definitions.py``). All that both have must be equal.
+
 Body after the table id: flags u16, database and table (length u8, text, NUL), column count (packed), one type byte per
 column, metadata bytes (packed length), nullability bits, then optional metadata as (type u8, packed length, value).
 Numbers are little-endian; "packed" is MySQL's length-encoded integer; bit lists of the optional part run from the
@@ -10,10 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from tailrace.producer.errors import BinlogError
+from tailrace.producer.errors import BinlogError, TableDefinitionError
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.text.collation import charset_of_collation, decode
@@ -42,23 +45,49 @@ def read_id(body: bytes) -> TableId:
     return TableId(body[3:at].decode(), body[at + 2 : at + 2 + body[at + 1]].decode())
 
 
-def read_table_map(body: bytes, *, year_has_sign: bool, shape_has_charset: bool = False) -> TableVersion:
+def unnamed(table: TableId) -> TableVersion:
+    """Raise SchemaError: nothing tells the names of the columns of a TABLE_MAP event without FULL metadata."""
+    raise SchemaError(
+        f"the log does not say the columns' names of {table}",
+        hint="SET GLOBAL binlog_row_metadata=FULL; rows logged before that cannot be read",
+    )
+
+
+class DefinitionDiffersError(TableDefinitionError):
+    """A TABLE_MAP event does not have the definition that is in force."""
+
+
+def read_table_map(
+    body: bytes,
+    *,
+    year_has_sign: bool,
+    shape_has_charset: bool = False,
+    definition_of: Callable[[TableId], TableVersion] = unnamed,
+) -> TableVersion:
     """Return the table version that a TABLE_MAP body (without table id and checksum) describes.
 
     ``year_has_sign``: the server is MariaDB, or of 8.0.21 or newer, where the signs of numbers have a bit for YEAR
     columns too. ``shape_has_charset``: the server is MariaDB, where the character sets are also those of geometries.
-    Raises SchemaError where the server sent no FULL metadata, or a column has a form that cannot be read.
+    ``definition_of`` is asked for the definition in force where the server sent no FULL metadata.
+    Raises SchemaError where there is none, or a column has a form that cannot be read.
     """
     table = read_id(body)
     try:
-        return _read(table, body, year_has_sign=year_has_sign, shape_has_charset=shape_has_charset)
+        return _read(table, body, definition_of, year_has_sign=year_has_sign, shape_has_charset=shape_has_charset)
     except (LookupError, StopIteration, ValueError, struct.error) as error:
         raise BinlogError(
             f"the log's description of {table} cannot be read", cause=str(error), body=body.hex()
         ) from error
 
 
-def _read(table: TableId, body: bytes, *, year_has_sign: bool, shape_has_charset: bool) -> TableVersion:
+def _read(
+    table: TableId,
+    body: bytes,
+    definition_of: Callable[[TableId], TableVersion],
+    *,
+    year_has_sign: bool,
+    shape_has_charset: bool,
+) -> TableVersion:
     at = 3 + body[2]
     at += body[at + 1] + 3
     count, at = packed(body, at)
@@ -69,44 +98,81 @@ def _read(table: TableId, body: bytes, *, year_has_sign: bool, shape_has_charset
     at += length
     nulls = body[at : at + (count + 7) // 8]
     options = _options(body, at + (count + 7) // 8)
-    if _NAMES not in options:
-        raise SchemaError(
-            f"the log does not say the columns' names of {table}",
-            hint="SET GLOBAL binlog_row_metadata=FULL; rows logged before that cannot be read",
-        )
-    names = [text.decode() for text in _strings(options[_NAMES])]
-    if len(names) != count:
-        raise BinlogError(f"the log names {len(names)} of {count} columns of {table}")
+    definition = None if _NAMES in options else definition_of(table)
+    if definition is None:
+        names = [text.decode() for text in _strings(options[_NAMES])]
+        if len(names) != count:
+            raise BinlogError(f"the log names {len(names)} of {count} columns of {table}")
+    else:
+        names = [column.name for column in definition.columns]
+        if len(names) != count:
+            raise _differs(definition, f"{count} columns, not {len(names)}")
     if len(set(names)) != count:
         raise BinlogError(f"the log names a column of {table} twice", names=", ".join(names))
     for name, code, meta in zip(names, types, metadata, strict=True):
         _check_size(table, name, code, meta)
     known = [_type(table, name, code, meta) for name, code, meta in zip(names, types, metadata, strict=True)]
     unsigned = _signs(known, options.get(_SIGNEDNESS, b""), year_has_sign=year_has_sign)
+    logged = [
+        BinlogColumn(name, bool(nulls[index >> 3] >> (index & 7) & 1), known[index], metadata[index], unsigned[index])
+        for index, name in enumerate(names)
+    ]
+    described = _described(table, logged, options, definition, shape_has_charset=shape_has_charset)
+    columns = tuple(binlog_family(column).from_binlog(column) for column in described)
+    key, since = tuple(names[index] for index in _key(options)), ""
+    if definition is not None:
+        different = [pair for pair in zip(columns, definition.columns, strict=True) if pair[0] != pair[1]]
+        if different:
+            raise _differs(definition, "; ".join(f"{found}, not {defined}" for found, defined in different[:3]))
+        key, since, body = definition.primary_key, definition.since, body + repr(definition).encode()
+    fingerprint = hashlib.blake2b(body, digest_size=16, person=b"year" if year_has_sign else b"").digest()
+    return TableVersion(table, columns, key, fingerprint, since)
+
+
+def _described(
+    table: TableId,
+    columns: Iterable[BinlogColumn],
+    options: dict[int, bytes],
+    definition: TableVersion | None,
+    *,
+    shape_has_charset: bool,
+) -> list[BinlogColumn]:
+    """Return the columns with what the optional metadata, or a definition, have of them."""
     character = _charsets(options, _DEFAULT_CHARSET, _COLUMN_CHARSET)
     labelled = _charsets(options, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET)
     shapes = iter(_numbers(options.get(_SHAPES, b"")))
     enums, sets = _label_lists(options.get(_ENUM_LABELS, b"")), _label_lists(options.get(_SET_LABELS, b""))
-    columns = []
-    for index, (name, binlog_type, meta) in enumerate(zip(names, known, metadata, strict=True)):
-        nullable = bool(nulls[index >> 3] >> (index & 7) & 1)
-        column = BinlogColumn(name, nullable, binlog_type, meta, unsigned[index])
-        if binlog_type.option is BinlogOption.LABELS:
+    found = list(columns)
+    for index, column in enumerate(found):
+        option = column.type.option
+        if definition is not None and option in {BinlogOption.LABELS, BinlogOption.SHAPE}:
+            defined = definition.columns[index]
+            shape = int(defined.data_type == "point")
+            found[index] = column._replace(charset=defined.charset, labels=defined.enum_values, shape=shape)
+        elif option is BinlogOption.LABELS:
             charset = next(labelled)
-            raw = next(enums if binlog_type.code == _ENUM else sets)
-            labels = tuple(decode(label, charset, what=f"a label of {table}.{name}") for label in raw)
-            column = column._replace(charset=charset, labels=labels)
-        elif binlog_type.option is BinlogOption.CHARSET:
-            column = column._replace(charset=next(character))
-        elif binlog_type.option is BinlogOption.BINARY_CHARSET:
-            next(character, None)
-        elif binlog_type.option is BinlogOption.SHAPE:
-            column = column._replace(shape=next(shapes))
+            raw = next(enums if column.type.code == _ENUM else sets)
+            labels = tuple(decode(label, charset, what=f"a label of {table}.{column.name}") for label in raw)
+            found[index] = column._replace(charset=charset, labels=labels)
+        elif option is BinlogOption.CHARSET:
+            found[index] = column._replace(charset=next(character))
+        elif option is BinlogOption.SHAPE:
+            found[index] = column._replace(shape=next(shapes))
             if shape_has_charset:
                 next(character, None)
-        columns.append(binlog_family(column).from_binlog(column))
-    fingerprint = hashlib.blake2b(body, digest_size=16, person=b"year" if year_has_sign else b"").digest()
-    return TableVersion(table, tuple(columns), tuple(names[index] for index in _key(options)), fingerprint)
+        elif option is BinlogOption.BINARY_CHARSET:
+            next(character, None)
+    return found
+
+
+def _differs(definition: TableVersion, what: str) -> DefinitionDiffersError:
+    return DefinitionDiffersError(
+        f"the log has rows of {definition.id} with another definition than the catalog had, and no statement between",
+        hint="run no DDL with sql_log_bin=0; hidden columns, which the catalog does not show, need SET GLOBAL "
+        "binlog_row_metadata=FULL",
+        log=what,
+        since=definition.since,
+    )
 
 
 def _check_size(table: TableId, name: str, code: int, metadata: bytes) -> None:

@@ -111,6 +111,8 @@ class TransactionParser:
         """Of the current XA transaction."""
         self.sources: dict[bytes, str] = {}
         """The text of the UUIDs in GTIDs; the extension declines a GTID whose UUID is not here."""
+        self.redefined: Callable[[QueryEvent], tuple[TableId, ...]] = lambda _: ()
+        """Tells that a statement may change definitions; returns those that end."""
         self._captures = captures
 
     def gtid(self, data: bytes, start: int, stop: int, position: EventPosition) -> None:
@@ -281,7 +283,7 @@ class TransactionParser:
             self.number += 1
         else:
             self.current = None
-        return QueryEvent(
+        event = QueryEvent(
             gtid=gtid,
             database=query.database,
             sql=query.sql,
@@ -299,6 +301,7 @@ class TransactionParser:
             server_version=self.server_version,
             has_replaced=query.has_replaced,
         )
+        return event._replace(redefined=self.redefined(event))
 
     def _xa_statement(self, query: Query, word: str, position: EventPosition) -> Sequence[Event]:
         """Handle XA: the rows are logged at PREPARE, but are valid only after a COMMIT, which may never follow."""

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import structlog
 from pymysql.connections import Connection
@@ -31,6 +31,7 @@ from tailrace.producer.model.binlog_events import (
 )
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.packets import FIRST_EVENT
+from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions
 from tailrace.producer.mysql.binlog.stream import BinlogFileStream, BinlogStream
 from tailrace.producer.mysql.binlog.transaction_parser import Names
 from tailrace.producer.mysql.binlog.xa_stream import (
@@ -72,12 +73,15 @@ class BinlogHistory:
         commit_wait_s: float = _COMMIT_WAIT_S,
         max_search_bytes: int = 0,
         by_position: bool = False,
+        proven: Callable[[], ProvenDefinitions] | None = None,
     ) -> None:
         """``commit_wait_s``: how long a transaction that the binlog has may take to be committed.
 
         ``max_search_bytes``: how much of the binlog ``find`` searches, besides the file in which it begins.
         ``by_position``: the stream names all transactions by their positions, so ``find`` does too.
+        ``proven`` makes what completes TABLE_MAP events without names.
         """
+        self._proven = proven
         self._by_position = by_position
         self._settings = settings
         self._max_search_bytes = max_search_bytes
@@ -164,13 +168,17 @@ class BinlogHistory:
 
     def _behind(self, executed: GtidSet, gtid: str) -> BinlogStream:
         start = executed.without(gtid)
-        return _Second(self._settings, start=start, server_id=self._server_id, captures=self._captures)
+        return _Second(self._settings, start=start, **self._shared())
 
     def _from(self, begin: tuple[str, int]) -> BinlogStream:
         with closing(connect(self._settings)) as session:
             if all(file != begin[0] for file, *_ in query(session, "SHOW BINARY LOGS")):
                 raise TransactionPurgedError(f"the server no longer has the binlog file {begin[0]}")
-        return _SecondFileStream(self._settings, begin, server_id=self._server_id, captures=self._captures)
+        return SecondFileStream(self._settings, begin, **self._shared())
+
+    def _shared(self) -> _Shared:
+        proven = None if self._proven is None else self._proven()
+        return {"server_id": self._server_id, "captures": self._captures, "proven": proven}
 
     def find(self, ended: PreparedTransactionEnded) -> Generator[list[Event], None, TransactionPrepared | None]:
         """Return the last XA PREPARE before ``ended``, which is before the first position of the capture.
@@ -241,7 +249,7 @@ class BinlogHistory:
 
     def _open_file(self, file: str) -> BinlogStream:
         """Return the events of a file from its beginning on, without rows."""
-        kind = _SecondFileStream if self._by_position else _SecondMixedStream
+        kind = SecondFileStream if self._by_position else _SecondMixedStream
         return kind(self._settings, (file, FIRST_EVENT), server_id=self._server_id, captures=lambda _: False)
 
     def _search(
@@ -260,6 +268,12 @@ class BinlogHistory:
                 yield []
 
 
+class _Shared(TypedDict):
+    server_id: int
+    captures: Callable[[TableId], bool]
+    proven: ProvenDefinitions | None
+
+
 class _Second(BinlogStream):
     """A second dump connection: with a UUID of its own, or the server would end the first."""
 
@@ -270,11 +284,11 @@ class _Second(BinlogStream):
             cursor.execute("SET @slave_uuid = %s, @replica_uuid = %s", (own, own))
 
 
-class _SecondFileStream(_Second, BinlogFileStream):
+class SecondFileStream(_Second, BinlogFileStream):
     """From a position on."""
 
 
-class _SecondMixedStream(_SecondFileStream):
+class _SecondMixedStream(SecondFileStream):
     """The same, with the GTIDs that there are: they are valid on other servers too, positions are not."""
 
     names = Names.EITHER

@@ -1,0 +1,391 @@
+"""Definitions for TABLE_MAP events without names (binlog_row_metadata=MINIMAL): from the catalog, if they are proven.
+
+The catalog has the definition of now. It is that of a TABLE_MAP event if no statement between the event and the end of
+the log could have changed the table, an end that is asked for after the catalog is read. So the log is read ahead up to
+there, over a second connection, for its statements. What is proven stays in force until the stream reads a statement
+that may change the table; it is stored with the offset, and a start compares it with the catalog in the same way.
+
+Invariant: every statement counts that contains the words of a table's name, wherever they are, in comments and strings
+too, unless its first words say that it defines something else. So no grammar decides that a definition stays in force.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import unicodedata
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from tailrace.producer.errors import BinlogError, ServerIdInUseError, TableDefinitionError, TableLockedError
+from tailrace.producer.model.binlog_events import QueryEvent, TableVersion, TransactionCommit
+from tailrace.producer.model.table import CatalogTable, Column, TableId
+from tailrace.producer.mysql.binlog.query_event import leading_words
+from tailrace.producer.mysql.binlog.table_map import DefinitionDiffersError
+from tailrace.producer.mysql.text.sql_tokens import SqlDialect
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.sequence import file_number
+
+log = structlog.get_logger(__name__)
+
+_COMMIT_WAIT_S: Final = 10.0
+"""How long the catalog may lack a table whose rows the log has: CREATE … SELECT is logged before its commit."""
+_MOST_S: Final = 1800.0
+"""How long the log is read ahead for one table."""
+_PAUSE_S: Final = 0.1
+RETRY_S: Final = 10.0
+"""After which time it is read ahead again, if that failed or a table was locked."""
+_FULL: Final = "SET GLOBAL binlog_row_metadata=FULL avoids it"
+
+Coordinates = tuple[int, int]
+"""Number of a binlog file, and position."""
+Found = Mapping[TableId, CatalogTable | SchemaError]
+ReadCatalog = Callable[[Collection[TableId] | None], tuple[Found, tuple[str, int]]]
+"""Reads tables, None: all that are captured, and then the end of the log."""
+
+# -- what statements may change -------------------------------------------------------------------------------------
+
+_HARMLESS: Final = frozenset({"ANALYZE", "FLUSH", "GRANT", "REVOKE", "TRUNCATE"})
+_DEFINES: Final = frozenset({"ALTER", "CREATE", "DROP"})
+_OTHER: Final = frozenset(
+    {"ALGORITHM", "DEFINER", "EVENT", "FUNCTION", "PROCEDURE", "ROLE", "TEMPORARY", "TRIGGER", "USER", "VIEW"}
+)
+"""Second words of statements on what is no table of the log."""
+_ANY: Final = "*"
+"""Stands for a name that is not known."""
+_EVERY: Final = ""
+"""Of every statement: it may have a name without words."""
+_DATABASE: Final = "."
+"""Marks the words of a statement that drops a database."""
+_find_words: Final = re.compile(r"[\w$]+").findall
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text as the server may compare them: in lower case, without accents."""
+    if not text.isascii():
+        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return _find_words(text.lower())
+
+
+@lru_cache(maxsize=50_000)
+def _own_words(table: TableId) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    dropped = (_DATABASE, *(f"{_DATABASE}{word}" for word in _words(table.database)))
+    return tuple(_words(table.table)) or (_EVERY,), dropped
+
+
+def _named_by(event: QueryEvent) -> set[str]:
+    """Return the words of a statement, as far as it may change tables."""
+    dialect = SqlDialect(event.sql_mode, event.server_version, has_replaced=event.has_replaced)
+    first, second = leading_words(event.sql, dialect)
+    is_plain = not event.has_replaced and "/*" not in event.sql  # what is in a comment may be run
+    if is_plain and (first in _HARMLESS or (first in _DEFINES and second in _OTHER)):
+        return set()
+    words = {_EVERY, *_words(event.sql)}
+    if "drop" in words and not words.isdisjoint({"database", "schema"}):
+        words |= {_DATABASE, *(f"{_DATABASE}{word}" for word in words)}
+    return words | {_ANY} if event.has_replaced or not first else words
+
+
+def _changes(table: TableId, named: Collection[str]) -> bool:
+    return _ANY in named or any(all(word in named for word in words) for words in _own_words(table))
+
+
+# -- the log ahead --------------------------------------------------------------------------------------------------
+
+
+class LogStream(Protocol):
+    """A stream of the log from a position on."""
+
+    @property
+    def file(self) -> str:
+        """The file that it has reached."""
+
+    @property
+    def pos(self) -> int:
+        """The position behind its last event."""
+
+    def poll(self, timeout_s: float) -> Sequence[object]:
+        """Return the next events."""
+
+    def open(self) -> None:
+        """Connect."""
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
+OpenLog = Callable[[tuple[str, int]], LogStream]
+
+
+class LogAhead:
+    """What the statements between two positions name: for each word the last position."""
+
+    def __init__(self, open_log: OpenLog, poll_s: float = 0.5) -> None:
+        self._open_log = open_log
+        self._poll_s = poll_s
+        self._last: dict[str, Coordinates] = {}
+        self._from: Coordinates = (0, 0)
+        self._to: Coordinates = (0, 0)
+        self._resume = ("", 0)
+
+    def changes(self, table: TableId, at: Coordinates) -> bool:
+        """Return whether a statement behind ``at`` may change a table, as far as the log was read."""
+        return _changes(table, _Behind(self._last, at))
+
+    def read(self, begin: tuple[str, int], end: Coordinates, enough: Callable[[], bool]) -> Iterator[None]:
+        """Read from the begin of a transaction to ``end``, unless it is ``enough``; yield now and then."""
+        start = file_number(begin[0]), begin[1]
+        if not self._from <= start <= self._to:
+            self._last.clear()
+            self._from = self._to = start
+            self._resume = begin
+        if self._to >= end or enough():
+            return
+        stream = self._open_log(self._resume)
+        try:
+            stream.open()
+            while self._to < end and not enough():
+                for event in stream.poll(self._poll_s):
+                    self._note(event)
+                self._to = max(self._to, (file_number(stream.file), stream.pos))
+                yield
+        finally:
+            stream.close()
+
+    def _note(self, event: object) -> None:
+        if isinstance(event, QueryEvent):
+            position = file_number(event.file), event.query_pos
+            self._last.update(dict.fromkeys(_named_by(event), position))
+            if event.in_transaction:
+                return
+        elif not isinstance(event, TransactionCommit):
+            return
+        self._resume = event.file, event.end
+
+
+class _Behind(Collection[str]):
+    """The words that statements behind a position have."""
+
+    def __init__(self, last: Mapping[str, Coordinates], at: Coordinates) -> None:
+        self._last, self._at = last, at
+
+    def __contains__(self, word: object) -> bool:
+        return self._last.get(str(word), self._at) > self._at
+
+    def __iter__(self) -> Iterator[str]:
+        return (word for word in self._last if word in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+# -- definitions ----------------------------------------------------------------------------------------------------
+
+
+class UnsettledError(Exception):
+    """The definition of a table is to be proven before its TABLE_MAP event can be read."""
+
+
+class Wanted(NamedTuple):
+    """A TABLE_MAP event that needs a definition."""
+
+    table: TableId
+    file: str
+    pos: int
+    begin: int
+    """Where its transaction begins."""
+
+
+class ProvenDefinitions:
+    """The definitions of one parser; used by the stream's thread."""
+
+    def __init__(self, read_catalog: ReadCatalog, ahead: LogAhead, stored: Iterable[TableVersion] | None) -> None:
+        """``stored`` are in force where the stream begins; None: it reads again what is perhaps long ago."""
+        self._read_catalog = read_catalog
+        self._ahead = ahead
+        self._in_force = {definition.id: definition for definition in stored or ()}
+        self._known = set(self._in_force)
+        """Tables whose definition may be stored: a statement that may change them ends it there."""
+        self._ended: set[TableId] = set()
+        """Tables whose definition has ended: it is looked for with that of another table."""
+        self._unproven: dict[TableId, SchemaError] = {}
+        """Until a statement that may change the table, or the time in ``_retry_at``."""
+        self._retry_at: dict[TableId, float] = {}
+        self._unlogged: dict[TableId, SchemaError] = {}
+        """Until the next TABLE_MAP event of the table: then a definition is looked for again."""
+        self._compared = stored is None
+        """What is in force was compared with the catalog."""
+        self._reads_all = stored is not None
+        self._reads_one = False
+        self._work: Iterator[None] | None = None
+
+    def of(self, table: TableId) -> TableVersion:
+        """Return the definition in force. Raises SchemaError, or UnsettledError: it is wanted then."""
+        if not self._compared:
+            raise UnsettledError
+        if time.monotonic() > self._retry_at.get(table, math.inf):
+            del self._retry_at[table], self._unproven[table]
+        error = self._unlogged.pop(table, None) or self._unproven.get(table)
+        if error is not None:
+            raise TableDefinitionError(error.message, hint=error.hint, **error.context)
+        if table not in self._in_force:
+            raise UnsettledError
+        return self._in_force[table]
+
+    def differs(self, wanted: Wanted, error: DefinitionDiffersError) -> None:
+        """A TABLE_MAP event does not have the definition in force: the next one is compared with the catalog again.
+
+        If the catalog was read for this one, it does not help until a statement changes the table.
+        """
+        definition = self._in_force.pop(wanted.table)
+        if definition.since == _since(wanted):
+            self._unproven[wanted.table] = error
+
+    def on_statement(self, event: QueryEvent) -> tuple[TableId, ...]:
+        """End the definitions that a statement may change; return their tables."""
+        named = _named_by(event)
+        changed = [table for table in {*self._known, *self._unproven} if _changes(table, named)] if named else []
+        for table in changed:
+            self._in_force.pop(table, None)
+            self._unproven.pop(table, None)
+            self._retry_at.pop(table, None)
+            self._unlogged.pop(table, None)
+        ended = self._known.intersection(changed)
+        self._known -= ended
+        self._ended |= ended
+        return tuple(sorted(ended))
+
+    def want(self, wanted: Wanted) -> None:
+        """Prove a definition with the next calls of ``settle``."""
+        self._work = self._settle(wanted)
+
+    def settle(self) -> bool:
+        """Work for a moment on what is wanted; return whether it is done."""
+        if self._work is not None and next(self._work, self) is self:
+            self._work = None
+        return self._work is None
+
+    def close(self) -> None:
+        """End what is being read."""
+        if isinstance(self._work, Generator):
+            self._work.close()
+
+    def _settle(self, wanted: Wanted) -> Iterator[None]:
+        at = file_number(wanted.file), wanted.pos
+        tables = None if self._reads_all else [wanted.table]
+        if tables is not None and not self._reads_one:
+            tables += (self._known | self._ended) - self._in_force.keys() - {wanted.table}
+        try:
+            found = yield from self._read(wanted, at, tables)
+        except ServerIdInUseError:
+            raise  # it says nothing of the log
+        except (BinlogError, SchemaError, TableLockedError) as error:
+            if not self._compared:
+                self._compared, self._in_force = True, {}  # what could not be compared is not used
+            if isinstance(error, TableLockedError) and tables != [wanted.table]:
+                self._reads_all, self._reads_one = False, True  # it is perhaps another one
+            else:
+                self._unproven[wanted.table] = _unknown(wanted, error.message)
+                self._retry_at[wanted.table] = time.monotonic() + RETRY_S
+            return
+        is_changed = self._ahead.changes(wanted.table, at)
+        if wanted.table in self._in_force:
+            pass  # it was only to be compared
+        elif is_changed:
+            self._unproven[wanted.table] = _unknown(wanted, "a statement that follows changes it, or names it")
+        elif wanted.table not in found:
+            self._unproven[wanted.table] = _unknown(wanted, "it is not there, or the account may not see it")
+        if not self._compared or not is_changed:  # else the log was not read to its end
+            self._ended.clear()
+            for table, described in found.items():
+                if not self._ahead.changes(table, at):
+                    self._decide(wanted, table, described)
+        self._compared, self._reads_all = True, False
+
+    def _read(
+        self, wanted: Wanted, at: Coordinates, tables: Collection[TableId] | None
+    ) -> Generator[None, None, Found]:
+        """Read the catalog, then the log ahead: all of it, or up to a statement that changes the wanted table."""
+        began = time.monotonic()
+
+        def changes() -> bool:
+            return self._ahead.changes(wanted.table, at)
+
+        while True:
+            found, (end_file, end_pos) = self._read_catalog(tables)
+            end = file_number(end_file), end_pos
+            for _ in self._ahead.read((wanted.file, wanted.begin), end, lambda: self._compared and changes()):
+                if time.monotonic() - began > _MOST_S:
+                    raise BinlogError("the log ahead is too long to be read", end_file=end_file, end_pos=end_pos)
+                yield
+            if wanted.table in found or changes() or time.monotonic() - began > _COMMIT_WAIT_S:
+                return found
+            time.sleep(_PAUSE_S)
+            yield
+
+    def _decide(self, wanted: Wanted, table: TableId, described: CatalogTable | SchemaError) -> None:
+        """Use what the catalog has: no statement follows that may change the table."""
+        try:
+            if isinstance(described, SchemaError):
+                raise described
+            definition = _definition(described, _since(wanted))
+        except SchemaError as error:
+            if table == wanted.table:
+                self._in_force.pop(table, None)
+                self._unproven[table] = error
+            return
+        former = self._in_force.get(table)
+        self._known.add(table)
+        if former is None:
+            self._in_force[table] = definition
+        elif former[:3] != definition[:3]:
+            del self._in_force[table]
+            self._unlogged[table] = TableDefinitionError(
+                f"the definition of {table} has changed, and the log has no statement that changed it",
+                hint="run no DDL with sql_log_bin=0",
+                since=former.since,
+            )
+
+
+def _since(wanted: Wanted) -> str:
+    return f"{wanted.file}:{wanted.pos}"
+
+
+def _unknown(wanted: Wanted, why: str) -> TableDefinitionError:
+    return TableDefinitionError(
+        f"the log does not say the columns' names of {wanted.table}, and the catalog does not have them for its rows: "
+        f"{why}",
+        hint=_FULL,
+        file=wanted.file,
+        pos=wanted.pos,
+    )
+
+
+_FOUR_BYTES: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
+
+
+def _definition(found: CatalogTable, since: str) -> TableVersion:
+    """Return a definition of the catalog as a TABLE_MAP event with FULL metadata has it."""
+    return TableVersion(
+        found.table.id, tuple(map(_as_logged, found.table.columns)), found.primary_key or found.unique_key, b"", since
+    )
+
+
+def _as_logged(column: Column) -> Column:
+    if column.charset in _FOUR_BYTES and any("?" in label for label in column.enum_values):
+        raise TableDefinitionError(
+            f"the labels of column {column.name} are not known: the catalog has ? for characters of four bytes",
+            hint=_FULL,
+        )
+    is_float = column.data_type == "float"
+    return replace(
+        column,
+        catalog=None,
+        precision=0 if is_float else column.precision,
+        scale=0 if is_float else column.scale,
+    )
