@@ -16,7 +16,8 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import catalog, prerequisites, resume
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.authentication import transport_warning
-from tailrace.producer.mysql.binlog.proven_definitions import Found, LogAhead, ProvenDefinitions
+from tailrace.producer.mysql.binlog.log_ahead import LogAhead
+from tailrace.producer.mysql.binlog.proven_definitions import Found, ProvenDefinitions
 from tailrace.producer.mysql.binlog.stream import BinlogFileStream, BinlogStream
 from tailrace.producer.mysql.binlog.xa_history import BinlogHistory, SecondFileStream
 from tailrace.producer.mysql.binlog.xa_stream import XaStream

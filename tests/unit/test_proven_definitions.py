@@ -12,13 +12,14 @@ from tailrace.producer.errors import BinlogError, TableLockedError
 from tailrace.producer.model.binlog_events import QueryEvent, TableVersion, TransactionCommit
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.binlog import proven_definitions
-from tailrace.producer.mysql.binlog.proven_definitions import LogAhead, ProvenDefinitions, UnsettledError, Wanted
+from tailrace.producer.mysql.binlog.log_ahead import LogAhead
+from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions, UnsettledError, Wanted
 from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.runtime.errors import SchemaError
 from tests.support.capture import eventually
 
 T, U = TableId("d", "t"), TableId("d", "o u")
-ODD = (TableId("d", "--"), TableId("d", "漢字"), TableId("d", "tİx"), TableId("d", "1t"), TableId("d", "T2"))
+ODD = tuple(TableId("d", name) for name in ("--", "漢字", "tİx", "1t", "T2", "πελατησ"))
 COLUMNS = (Column("id", "int", nullable=False), Column("v", "enum", enum_values=("a",), charset="utf8mb4"))
 OTHER = (Column("id", "int", nullable=False), Column("w", "enum", enum_values=("a",), charset="utf8mb4"))
 FILE = "binlog.000009"
@@ -155,6 +156,8 @@ def test_odd_names() -> None:
         ("ALTER TABLE `tix` ADD x INT", {ODD[0], ODD[2]}),
         ("ALTER TABLE d.1t ADD x INT", {ODD[0], ODD[3]}),
         ("ALTER TABLE t2 ADD x INT", {ODD[0], ODD[4]}),
+        ("ALTER TABLE ΠΕΛΑΤΗΣ ADD x INT", {ODD[0], ODD[5]}),
+        ("ALTER TABLE πελατης ADD x INT", {ODD[0], ODD[5]}),
     ):
         assert set(Log().definitions(*map(version, ODD)).on_statement(statement(sql))) == expected
     replaced = statement("ALTER TABLE \ufffd ADD x INT", has_replaced=True)

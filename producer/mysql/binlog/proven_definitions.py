@@ -4,30 +4,24 @@ The catalog has the definition of now. It is that of a TABLE_MAP event if no sta
 the log could have changed the table, an end that is asked for after the catalog is read. So the log is read ahead up to
 there, over a second connection, for its statements. What is proven stays in force until the stream reads a statement
 that may change the table; it is stored with the offset, and a start compares it with the catalog in the same way.
-
-Invariant: every statement counts that contains the words of a table's name, wherever they are, in comments and strings
-too, unless its first words say that it defines something else. So no grammar decides that a definition stays in force.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import time
-import unicodedata
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import structlog
 
 from tailrace.producer.errors import BinlogError, ServerIdInUseError, TableDefinitionError, TableLockedError
-from tailrace.producer.model.binlog_events import QueryEvent, TableVersion, TransactionCommit
+from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
 from tailrace.producer.model.table import CatalogTable, Column, TableId
-from tailrace.producer.mysql.binlog.query_event import leading_words
+from tailrace.producer.mysql.binlog.log_ahead import Coordinates, LogAhead
+from tailrace.producer.mysql.binlog.named_tables import changes, named_by
 from tailrace.producer.mysql.binlog.table_map import DefinitionDiffersError
-from tailrace.producer.mysql.text.sql_tokens import SqlDialect
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.sequence import file_number
 
@@ -42,149 +36,9 @@ RETRY_S: Final = 10.0
 """After which time it is read ahead again, if that failed or a table was locked."""
 _FULL: Final = "SET GLOBAL binlog_row_metadata=FULL avoids it"
 
-Coordinates = tuple[int, int]
-"""Number of a binlog file, and position."""
 Found = Mapping[TableId, CatalogTable | SchemaError]
 ReadCatalog = Callable[[Collection[TableId] | None], tuple[Found, tuple[str, int]]]
 """Reads tables, None: all that are captured, and then the end of the log."""
-
-# -- what statements may change -------------------------------------------------------------------------------------
-
-_HARMLESS: Final = frozenset({"ANALYZE", "FLUSH", "GRANT", "REVOKE", "TRUNCATE"})
-_DEFINES: Final = frozenset({"ALTER", "CREATE", "DROP"})
-_OTHER: Final = frozenset(
-    {"ALGORITHM", "DEFINER", "EVENT", "FUNCTION", "PROCEDURE", "ROLE", "TEMPORARY", "TRIGGER", "USER", "VIEW"}
-)
-"""Second words of statements on what is no table of the log."""
-_ANY: Final = "*"
-"""Stands for a name that is not known."""
-_EVERY: Final = ""
-"""Of every statement: it may have a name without words."""
-_DATABASE: Final = "."
-"""Marks the words of a statement that drops a database."""
-_find_words: Final = re.compile(r"[\w$]+").findall
-
-
-def _words(text: str) -> list[str]:
-    """Return the words of a text as the server may compare them: in lower case, without accents."""
-    if not text.isascii():
-        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-    return _find_words(text.lower())
-
-
-@lru_cache(maxsize=50_000)
-def _own_words(table: TableId) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    dropped = (_DATABASE, *(f"{_DATABASE}{word}" for word in _words(table.database)))
-    return tuple(_words(table.table)) or (_EVERY,), dropped
-
-
-def _named_by(event: QueryEvent) -> set[str]:
-    """Return the words of a statement, as far as it may change tables."""
-    dialect = SqlDialect(event.sql_mode, event.server_version, has_replaced=event.has_replaced)
-    first, second = leading_words(event.sql, dialect)
-    is_plain = not event.has_replaced and "/*" not in event.sql  # what is in a comment may be run
-    if is_plain and (first in _HARMLESS or (first in _DEFINES and second in _OTHER)):
-        return set()
-    words = {_EVERY, *_words(event.sql)}
-    if "drop" in words and not words.isdisjoint({"database", "schema"}):
-        words |= {_DATABASE, *(f"{_DATABASE}{word}" for word in words)}
-    return words | {_ANY} if event.has_replaced or not first else words
-
-
-def _changes(table: TableId, named: Collection[str]) -> bool:
-    return _ANY in named or any(all(word in named for word in words) for words in _own_words(table))
-
-
-# -- the log ahead --------------------------------------------------------------------------------------------------
-
-
-class LogStream(Protocol):
-    """A stream of the log from a position on."""
-
-    @property
-    def file(self) -> str:
-        """The file that it has reached."""
-
-    @property
-    def pos(self) -> int:
-        """The position behind its last event."""
-
-    def poll(self, timeout_s: float) -> Sequence[object]:
-        """Return the next events."""
-
-    def open(self) -> None:
-        """Connect."""
-
-    def close(self) -> None:
-        """Disconnect."""
-
-
-OpenLog = Callable[[tuple[str, int]], LogStream]
-
-
-class LogAhead:
-    """What the statements between two positions name: for each word the last position."""
-
-    def __init__(self, open_log: OpenLog, poll_s: float = 0.5) -> None:
-        self._open_log = open_log
-        self._poll_s = poll_s
-        self._last: dict[str, Coordinates] = {}
-        self._from: Coordinates = (0, 0)
-        self._to: Coordinates = (0, 0)
-        self._resume = ("", 0)
-
-    def changes(self, table: TableId, at: Coordinates) -> bool:
-        """Return whether a statement behind ``at`` may change a table, as far as the log was read."""
-        return _changes(table, _Behind(self._last, at))
-
-    def read(self, begin: tuple[str, int], end: Coordinates, enough: Callable[[], bool]) -> Iterator[None]:
-        """Read from the begin of a transaction to ``end``, unless it is ``enough``; yield now and then."""
-        start = file_number(begin[0]), begin[1]
-        if not self._from <= start <= self._to:
-            self._last.clear()
-            self._from = self._to = start
-            self._resume = begin
-        if self._to >= end or enough():
-            return
-        stream = self._open_log(self._resume)
-        try:
-            stream.open()
-            while self._to < end and not enough():
-                for event in stream.poll(self._poll_s):
-                    self._note(event)
-                self._to = max(self._to, (file_number(stream.file), stream.pos))
-                yield
-        finally:
-            stream.close()
-
-    def _note(self, event: object) -> None:
-        if isinstance(event, QueryEvent):
-            position = file_number(event.file), event.query_pos
-            self._last.update(dict.fromkeys(_named_by(event), position))
-            if event.in_transaction:
-                return
-        elif not isinstance(event, TransactionCommit):
-            return
-        self._resume = event.file, event.end
-
-
-class _Behind(Collection[str]):
-    """The words that statements behind a position have."""
-
-    def __init__(self, last: Mapping[str, Coordinates], at: Coordinates) -> None:
-        self._last, self._at = last, at
-
-    def __contains__(self, word: object) -> bool:
-        return self._last.get(str(word), self._at) > self._at
-
-    def __iter__(self) -> Iterator[str]:
-        return (word for word in self._last if word in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-# -- definitions ----------------------------------------------------------------------------------------------------
 
 
 class UnsettledError(Exception):
@@ -248,8 +102,8 @@ class ProvenDefinitions:
 
     def on_statement(self, event: QueryEvent) -> tuple[TableId, ...]:
         """End the definitions that a statement may change; return their tables."""
-        named = _named_by(event)
-        changed = [table for table in {*self._known, *self._unproven} if _changes(table, named)] if named else []
+        named = named_by(event)
+        changed = [table for table in {*self._known, *self._unproven} if changes(table, named)] if named else []
         for table in changed:
             self._in_force.pop(table, None)
             self._unproven.pop(table, None)
@@ -313,17 +167,17 @@ class ProvenDefinitions:
         """Read the catalog, then the log ahead: all of it, or up to a statement that changes the wanted table."""
         began = time.monotonic()
 
-        def changes() -> bool:
+        def is_changed() -> bool:
             return self._ahead.changes(wanted.table, at)
 
         while True:
             found, (end_file, end_pos) = self._read_catalog(tables)
             end = file_number(end_file), end_pos
-            for _ in self._ahead.read((wanted.file, wanted.begin), end, lambda: self._compared and changes()):
+            for _ in self._ahead.read((wanted.file, wanted.begin), end, lambda: self._compared and is_changed()):
                 if time.monotonic() - began > _MOST_S:
                     raise BinlogError("the log ahead is too long to be read", end_file=end_file, end_pos=end_pos)
                 yield
-            if wanted.table in found or changes() or time.monotonic() - began > _COMMIT_WAIT_S:
+            if wanted.table in found or is_changed() or time.monotonic() - began > _COMMIT_WAIT_S:
                 return found
             time.sleep(_PAUSE_S)
             yield

@@ -1,0 +1,65 @@
+"""Which tables a statement of the log may change, by the words in it.
+
+Invariant: every statement counts that contains the words of a table's name, wherever they are, in comments and strings
+too, unless its first words say that it defines something else. So no grammar decides that a definition stays in force.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+from tailrace.producer.model.binlog_events import QueryEvent
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.binlog.query_event import leading_words
+from tailrace.producer.mysql.text.sql_tokens import SqlDialect
+
+_HARMLESS: Final = frozenset({"ANALYZE", "FLUSH", "GRANT", "REVOKE", "TRUNCATE"})
+_DEFINES: Final = frozenset({"ALTER", "CREATE", "DROP"})
+_OTHER: Final = frozenset(
+    {"ALGORITHM", "DEFINER", "EVENT", "FUNCTION", "PROCEDURE", "ROLE", "TEMPORARY", "TRIGGER", "USER", "VIEW"}
+)
+"""Second words of statements on what is no table of the log."""
+_ANY: Final = "*"
+"""Stands for a name that is not known."""
+_EVERY: Final = ""
+"""Of every statement: it may have a name without words."""
+_DATABASE: Final = "."
+"""Marks the words of a statement that drops a database."""
+_find_words: Final = re.compile(r"[\w$]+").findall
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text as the server may compare them: without case and accents.
+
+    Folded, not in lower case: that of Σ depends on the letters next to it in Python, and not in the server.
+    """
+    if not text.isascii():
+        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return _find_words(text.casefold())
+
+
+@lru_cache(maxsize=50_000)
+def _own_words(table: TableId) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    dropped = (_DATABASE, *(f"{_DATABASE}{word}" for word in _words(table.database)))
+    return tuple(_words(table.table)) or (_EVERY,), dropped
+
+
+def named_by(event: QueryEvent) -> set[str]:
+    """Return the words of a statement, as far as it may change tables."""
+    dialect = SqlDialect(event.sql_mode, event.server_version, has_replaced=event.has_replaced)
+    first, second = leading_words(event.sql, dialect)
+    is_plain = not event.has_replaced and "/*" not in event.sql  # what is in a comment may be run
+    if is_plain and (first in _HARMLESS or (first in _DEFINES and second in _OTHER)):
+        return set()
+    words = {_EVERY, *_words(event.sql)}
+    if "drop" in words and not words.isdisjoint({"database", "schema"}):
+        words |= {_DATABASE, *(f"{_DATABASE}{word}" for word in words)}
+    return words | {_ANY} if event.has_replaced or not first else words
+
+
+def changes(table: TableId, named: Collection[str]) -> bool:
+    return _ANY in named or any(all(word in named for word in words) for words in _own_words(table))
