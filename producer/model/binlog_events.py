@@ -66,6 +66,19 @@ class TableVersion(NamedTuple):
     since: str = ""
     """What precedes the part of the log for which the source proved what the log lacks; '': the log has all of it."""
 
+    def of_earlier_rows(self) -> TableVersion:
+        """Return the version for rows that the stream returns behind what followed them in the log.
+
+        It has perhaps ended since, so it must not be stored as the one in force: it is another version than that one.
+        """
+        if self.since in {"", EARLIER}:
+            return self
+        return self._replace(since=EARLIER, fingerprint=self.fingerprint + b"earlier")
+
+
+EARLIER: Final = "earlier"
+"""``TableVersion.since`` of rows that are returned later than the log has them."""
+
 
 class RowsEvent(NamedTuple):
     """Row images of one rows event of a captured table; every image has every column (checked)."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace.producer.errors import TableAccessError, TableMissingError
+from tailrace.producer.errors import BinlogError, TableAccessError, TableMissingError
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.column_defaults import with_exact_defaults
-from tailrace.producer.mysql.connection import account, binlog_position, query
+from tailrace.producer.mysql.connection import account, binlog_position, binlog_status, excluded_databases, query
 from tailrace.producer.mysql.text.collation import CHARSETS, canonical
 from tailrace.producer.mysql.types.base import CatalogRow, ColumnType
 from tailrace.producer.mysql.types.registry import CATALOG_NAMES, family_of
@@ -41,8 +41,10 @@ def read_with_end(
 ) -> tuple[dict[TableId, CatalogTable | SchemaError], tuple[str, int]]:
     """Return the definitions of tables, None: of all that are captured, and the end of the log behind the reading.
 
-    Raises TableLockedError soon if a statement locks one of them.
+    Raises TableLockedError soon if a statement locks one of them, and BinlogError if the log lacks statements.
     """
+    if options := excluded_databases(binlog_status(connection)):
+        raise BinlogError(f"the log lacks statements that are run with another database in use ({options})")
     query(connection, "SET SESSION lock_wait_timeout = 1")
     if tables is None:
         tables = list_tables(connection, captures)

@@ -197,16 +197,27 @@ def binlog_position(connection: Connection[Any]) -> tuple[str, int, str]:
 
     Raises SourceError if the binlog is off, or the account lacks REPLICATION CLIENT.
     """
-    try:
-        rows = query(connection, "SHOW MASTER STATUS")
-    except SourceError as error:
-        if error.context.get("code") != ER.PARSE_ERROR:
-            raise
-        rows = query(connection, "SHOW BINARY LOG STATUS")  # the name since MySQL 8.2; 8.4 removed the old one
+    rows = binlog_status(connection)
     if not rows:
         raise SourceError("the source writes no binlog", hint="start the server with log_bin")
     file, pos = rows[0][:2]
     return str(file), int(pos), _one_line(rows[0][4]) if len(rows[0]) > 4 else ""
+
+
+def excluded_databases(rows: Sequence[Sequence[Any]]) -> str:
+    """Return the options that keep databases out of the binlog, by the answer of ``binlog_status``; '': none."""
+    named = zip(("binlog_do_db", "binlog_ignore_db"), rows[0][2:4] if rows else (), strict=False)
+    return ", ".join(f"{option}: {names}" for option, names in named if names)
+
+
+def binlog_status(connection: Connection[Any]) -> list[tuple[Any, ...]]:
+    """Return file, position, two lists of databases, and the executed GTID set; [] without a binlog."""
+    try:
+        return query(connection, "SHOW MASTER STATUS")
+    except SourceError as error:
+        if error.context.get("code") != ER.PARSE_ERROR:
+            raise
+        return query(connection, "SHOW BINARY LOG STATUS")  # the name since MySQL 8.2; 8.4 removed the old one
 
 
 def wait_for_gtids(connection: Connection[Any], gtids: str, timeout_s: float) -> bool:

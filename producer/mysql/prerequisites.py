@@ -14,7 +14,7 @@ from pymysql.constants import ER
 
 from tailrace.producer.errors import PrerequisiteError, SourceError
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.connection import account, query
+from tailrace.producer.mysql.connection import account, excluded_databases, query
 from tailrace.producer.mysql.xa_commits import commits_early, sees_commits
 
 if TYPE_CHECKING:
@@ -199,6 +199,20 @@ def replica_logs_applied_changes(source: CheckedSource) -> Iterator[str]:
         )
 
 
+def statements_are_logged(source: CheckedSource) -> Iterator[str]:
+    """Without full metadata each statement that changes a table must be in the binlog.
+
+    binlog_do_db and binlog_ignore_db judge a statement by the database in use, and rows by their own.
+    """
+    metadata = source.settings.get("binlog_row_metadata", "FULL")
+    options = excluded_databases(if_granted(source.session, "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS") or ())
+    if metadata.upper() != "FULL" and options:
+        yield (
+            f"binlog_row_metadata is {metadata}, and the binlog lacks statements that are run with another database in "
+            f"use ({options}), so the names of columns are not known; SET PERSIST binlog_row_metadata = 'FULL'"
+        )
+
+
 def binlog_has_the_databases(source: CheckedSource) -> Iterator[str]:
     """binlog_do_db and binlog_ignore_db exclude changes from the binlog."""
     rows = if_granted(source.session, "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
@@ -292,6 +306,7 @@ REQUIRED: Final[tuple[Check, ...]] = (
     zone_is_utc,
     replica_logs_applied_changes,
     binlog_has_the_databases,
+    statements_are_logged,
 )
 ADVISED: Final[tuple[Check, ...]] = (
     cascades_are_not_logged,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tailrace.producer.model.binlog_events import TableVersion
+from tailrace.producer.model.binlog_events import EARLIER, TableVersion
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import Column, ColumnCatalog, TableId
 from tailrace.schemas.known_fields import known_fields
@@ -120,7 +120,9 @@ class KeyMemory:
             self._reads[str(table)] = read
 
     def set_definition(self, version: TableVersion) -> None:
-        """Keep the definition in force of a table, unless the binlog has it."""
+        """Keep the definition in force of a table, unless the binlog has it, or the rows are of earlier."""
+        if version.since == EARLIER:
+            return
         if not version.since:
             self.forget_definition(version.id)
             return

@@ -22,6 +22,7 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.catalog import read_table
 from tailrace.producer.mysql.connection import binlog_position, connect
 from tailrace.producer.mysql.source import MySqlSource
+from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.schemas.sequence import file_number
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import settings_of
@@ -229,6 +230,30 @@ def test_statements_that_change_nothing(database: Database) -> None:
     assert len(found) == len(HARMLESS)
     assert reader.redefined == [stored.id]
     run(database, ["DROP USER minimal", "DROP VIEW w"])
+
+
+def test_rows_of_a_prepared_transaction_store_no_definition(database: Database) -> None:
+    """A statement behind XA PREPARE may have ended their definition, which no later statement would end again."""
+    with Reader(database) as reader, database.connect() as session, session.cursor() as cursor:
+        for statement in ("SET sql_mode = ''", "XA START 'x'", INSERT.format(1), "XA END 'x'", "XA PREPARE 'x'"):
+            cursor.execute(statement)
+        assert reader.read() == []
+        run(database, ["CREATE TABLE other LIKE t"])
+        assert reader.read() == []
+        with Reader(database) as later:
+            cursor.execute("XA COMMIT 'x'")
+            [kept], [read_again] = reader.read(), later.read()
+        run(database, [INSERT.format(2)])
+        [current] = reader.read()
+    memory = KeyMemory()
+    for version in (kept, read_again):
+        assert isinstance(version, TableVersion)
+        memory.set_definition(version)
+        assert same(version, catalog(database))
+        assert version.fingerprint != current[3], "so that the current one is stored"
+
+    assert reader.redefined == [TableId(database.name, "t")]
+    assert memory.definitions() == []
 
 
 def test_a_table_that_is_gone(database: Database) -> None:

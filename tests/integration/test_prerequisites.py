@@ -10,14 +10,16 @@ from tailrace.producer.app.connection_settings import mysql_source
 from tailrace.producer.app.validation import check_source
 from tailrace.producer.config import load
 from tailrace.producer.errors import PrerequisiteError, TableAccessError
-from tailrace.producer.model.binlog_events import RowsEvent
+from tailrace.producer.model.binlog_events import ChangeRefused, Event, RowsEvent
 from tailrace.producer.model.table import CatalogTable, TableId
 from tailrace.producer.mysql.catalog import read_table, read_tables
 from tailrace.producer.mysql.connection import SourceSettings, connect
 from tailrace.producer.mysql.prerequisites import check
+from tailrace.producer.mysql.source import MySqlSource
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import account_settings, executed, follow, only, settings_of
+from tests.support.capture import eventually
 from tests.support.database import Database
 
 BASE = {
@@ -250,6 +252,37 @@ def test_databases_excluded_from_the_binlog_are_reported() -> None:
 
 
 @pytest.mark.long
+def test_statements_that_are_not_logged_need_full_metadata() -> None:
+    """A statement on a logged table is left out if its session uses another database; a stream refuses rows then."""
+    with MySqlServer(settings={"binlog_do_db": "shop", "binlog_row_metadata": "MINIMAL"}) as filtering:
+        created = Database(filtering, "shop")
+        table = TableId(created.name, "t")
+        [problem] = problems_of(settings_of(filtering), [table])
+        source = MySqlSource(settings_of(filtering), server_id=4712)
+        start = source.end_offset(epoch=1)
+        with closing(connect(settings_of(filtering))) as session, session.cursor() as cursor:
+            cursor.execute("USE shop")
+            cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+            cursor.execute("USE mysql")
+            cursor.execute("ALTER TABLE shop.t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+            cursor.execute("INSERT INTO shop.t VALUES (1, 1, 10)")
+        with closing(source.open_stream(start, lambda found: found == table)) as stream:
+            refused: list[Event] = []
+
+            def complete() -> bool:
+                refused.extend(event for event in stream.poll(0.2) if isinstance(event, ChangeRefused | RowsEvent))
+                return bool(refused)
+
+            eventually(complete, "the rows", 30)
+        created.execute(problem.rpartition("; ")[2])
+        assert problems_of(settings_of(filtering), [table]) == ()
+
+    assert "binlog_do_db: shop" in problem
+    [change] = refused
+    assert isinstance(change, ChangeRefused)
+    assert "binlog_do_db: shop" in change.error.message
+
+
 def test_server_without_column_names_in_the_binlog_is_reported() -> None:
     """MySQL 5.7: positions and the catalog are readable, rows are not."""
     with MySqlServer(version="5.7.22") as old:

@@ -238,6 +238,21 @@ def test_a_locked_table_delays_no_other() -> None:
     assert "locked" in str(definition_of(definitions, U, 350))
 
 
+def test_rows_that_are_returned_later_store_no_definition() -> None:
+    """It may have ended between: a stored one of later rows stays."""
+    memory, earlier = KeyMemory(), version()._replace(fingerprint=b"f").of_earlier_rows()
+    memory.set_definition(earlier)
+    assert memory.definitions() == []
+    memory.set_definition(version())
+    memory.set_definition(earlier)
+
+    assert memory.definitions() == [version()]
+    assert earlier.fingerprint != b"f"
+    assert earlier.of_earlier_rows() == earlier
+    full = version()._replace(since="")
+    assert full.of_earlier_rows() is full
+
+
 def test_a_definition_is_stored_and_restored() -> None:
     """The state has it until it ends, and a table whose rows have names needs none."""
     memory, restored = KeyMemory(), KeyMemory()

@@ -106,7 +106,9 @@ class BinlogHistory:
                     if isinstance(event, TransactionBegin):
                         current = event.gtid
                     elif isinstance(event, RowsEvent) and current == gtid:
-                        rows.append(event if ended is None else at_commit(event, ended))
+                        # The stream may have no definition of the table, so it does not end the one of these rows.
+                        row = event._replace(table=event.table.of_earlier_rows())
+                        rows.append(row if ended is None else at_commit(row, ended))
                     elif isinstance(event, ChangeRefused) and current == gtid:
                         rows.append(event)
                     elif isinstance(event, TransactionCommit) and event.gtid == gtid:

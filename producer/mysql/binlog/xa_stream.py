@@ -257,7 +257,10 @@ class _KeptRows:
 
 def at_commit(rows: RowsEvent, commit: PreparedTransactionEnded) -> RowsEvent:
     """Return a rows event with the position and the time of its XA COMMIT."""
-    return rows._replace(file=commit.file, pos=commit.pos, end=commit.end, ts=commit.ts, server_id=commit.server_id)
+    table = rows.table.of_earlier_rows()
+    return rows._replace(
+        table=table, file=commit.file, pos=commit.pos, end=commit.end, ts=commit.ts, server_id=commit.server_id
+    )
 
 
 def _lost(
