@@ -90,6 +90,10 @@ class TableDefinitionError(SchemaError):
     """A table cannot be captured as it is defined: without a key, with a schema that the registry refuses."""
 
 
+class DefinitionLockedError(TableLockedError, TableDefinitionError):
+    """A definition cannot be read now: a statement locks its table."""
+
+
 def as_definition(error: TailraceError) -> TailraceError:
     """Return the error of a table that was being compiled: a SchemaError is one of its definition."""
     if not isinstance(error, SchemaError) or isinstance(error, TableDefinitionError):

@@ -182,14 +182,15 @@ class SessionBuilder:
         new_tables.restore(request.table for request in signals.processor.queue.requests if request.required)
         versions = TableVersions(context, new_tables)
         coordinator = SnapshotCoordinator(context, versions, signals.processor)
-        refused = RefusedChanges(context, versions, signals.processor)
+        signal_table = signals.table()
+        signalled = signal_table.id if signal_table is not None else None
+        refused = RefusedChanges(context, versions, signals.processor, signalled)
         lifecycle = TableLifecycle(
             context, coordinator, restored.schema_changes, versions=versions, new_tables=new_tables, refused=refused
         )
-        metadata, signal_table = self._auxiliary.transaction_metadata(transaction), signals.table()
+        metadata = self._auxiliary.transaction_metadata(transaction)
         emitter = None
         if metadata is None and transaction.sender is not None:
-            signalled = signal_table.id if signal_table is not None else None
             versions.emits = lambda table: table != signalled
             emitter = ChangeEmitter(context, versions)
         prepared = PreparedTransactions(transaction, restored.state.prepared.values(), settings=fingerprint(config))

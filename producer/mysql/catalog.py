@@ -6,7 +6,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace.producer.errors import BinlogError, TableAccessError, TableMissingError
+from tailrace.producer.errors import (
+    BinlogError,
+    DefinitionLockedError,
+    TableAccessError,
+    TableLockedError,
+    TableMissingError,
+)
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.column_defaults import with_exact_defaults
 from tailrace.producer.mysql.connection import account, binlog_position, binlog_status, excluded_databases, query
@@ -41,14 +47,15 @@ def read_with_end(
 ) -> tuple[dict[TableId, CatalogTable | SchemaError], tuple[str, int]]:
     """Return the definitions of tables, None: of all that are captured, and the end of the log behind the reading.
 
-    Raises TableLockedError soon if a statement locks one of them, and BinlogError if the log lacks statements.
+    Defaults are as in the catalog, since exact ones wait for statements that lock tables; where another part of a
+    definition needs to, it is DefinitionLockedError soon. Raises BinlogError if the log lacks statements.
     """
     if options := excluded_databases(binlog_status(connection)):
         raise BinlogError(f"the log lacks statements that are run with another database in use ({options})")
     query(connection, "SET SESSION lock_wait_timeout = 1")
     if tables is None:
         tables = list_tables(connection, captures)
-    found = dict(read_tables(connection, sorted(tables)))
+    found = dict(read_tables(connection, sorted(tables), waits=False))
     return found, binlog_position(connection)[:2]
 
 
@@ -73,14 +80,14 @@ def estimated_rows(connection: Connection[Any], table: TableId) -> int:
 
 
 def read_tables(
-    connection: Connection[Any], tables: Sequence[TableId]
+    connection: Connection[Any], tables: Sequence[TableId], *, waits: bool = True
 ) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
     """Yield the definition of each table that exists and that the account may see, in the given order.
 
     A table with a column of an unknown type, or that the account may not read, has an error instead. The number of
     queries does not depend on the number of tables, but on that of batches. Three kinds of tables have one query more:
     those without a primary key and with several unique keys on the same columns, those with defaults that the catalog
-    does not have exactly, and those with privileges on columns.
+    does not have exactly, and those with privileges on columns. ``waits``: see ``read_with_end``.
     """
     for batch in _batches(tables):
         columns, granted = _grouped(connection, _COLUMNS, batch), _grouped(connection, _COLUMN_GRANTS, batch)
@@ -92,11 +99,15 @@ def read_tables(
                     # Without a privilege on a column the catalog does not show it.
                     if table in granted or any("select" not in _text(row[_PRIVILEGES]) for row in columns[table]):
                         _require_readable(connection, table)
-                    yield table, _definition(connection, table, columns[table], keys.get(table, []), pads)
+                    yield table, _definition(connection, table, columns[table], keys.get(table, []), pads, exact=waits)
                 except TableMissingError:
                     continue  # dropped meanwhile
                 except _DefinitionChangedError:
-                    yield from read_tables(connection, (table,))
+                    yield from read_tables(connection, (table,), waits=waits)
+                except TableLockedError as error:
+                    if waits:
+                        raise
+                    yield table, DefinitionLockedError(error.message, hint=error.hint, **error.context)
                 except SchemaError as error:
                     yield table, error
 
@@ -206,6 +217,8 @@ def _definition(
     columns: Sequence[tuple[Any, ...]],
     keys: Sequence[tuple[Any, ...]],
     pads: Mapping[str, bool],
+    *,
+    exact: bool,
 ) -> CatalogTable:
     ordered = sorted(columns, key=lambda row: int(row[-1]))
     described = [_column(table, row[:-1], pads) for row in ordered]
@@ -231,10 +244,11 @@ def _definition(
     if not {column.name for column, _ in described}.issuperset(primary_key):
         raise _DefinitionChangedError
     unique_key = next(iter(unique.values()), ())
+    found = [column for column, _ in described]
     return CatalogTable(
         table=Table(
             table,
-            with_exact_defaults(connection, table, [column for column, _ in described]),
+            with_exact_defaults(connection, table, found) if exact else tuple(found),
             primary_key or unique_key,
         ),
         primary_key=primary_key,

@@ -32,11 +32,11 @@ class KnownKey:
     definition: TableVersion | None = None
     """In force at the stored offset; None: the binlog has it, or no row has needed it."""
 
-    def to_json(self) -> bytes:
-        """Return the value of the state record."""
+    def to_json(self, *, definition: bool = True) -> bytes:
+        """Return the value of the state record, or that without ``definition``."""
         versions = [[_column_to_json(column) for column in version] for version in self.versions]
         body: dict[str, Any] = {"unique": self.unique, "versions": versions}
-        if self.definition is not None:
+        if definition and self.definition is not None:
             table, columns, key, _, since = self.definition
             columns_json = [_column_to_json(column) for column in columns]
             body["definition"] = {"id": list(table), "columns": columns_json, "primary_key": key, "since": since}
@@ -89,8 +89,8 @@ class KeyMemory:
                 self.columns(name, version)
 
     def dump(self) -> dict[str, Mapping[str, Any]]:
-        """Return all records as ``load`` takes them."""
-        return {name: orjson.loads(known.to_json()) for name, known in list(self._tables.items())}
+        """Return all records as ``load`` takes them, without definitions: those are for the stream."""
+        return {name: orjson.loads(known.to_json(definition=False)) for name, known in list(self._tables.items())}
 
     def columns(self, table: TableId | str, key: tuple[Column, ...]) -> tuple[Column, ...]:
         """Return the columns of a key with their catalog at the first use of that key."""

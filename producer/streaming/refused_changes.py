@@ -83,14 +83,24 @@ def location(event: Event, begin: TransactionBegin | None) -> dict[str, object]:
 class RefusedChanges:
     """Decides on refused changes; used by the stream's thread."""
 
-    def __init__(self, context: StreamContext, versions: TableVersions, listener: SnapshotProgressListener) -> None:
+    def __init__(
+        self,
+        context: StreamContext,
+        versions: TableVersions,
+        listener: SnapshotProgressListener,
+        signals: TableId | None = None,
+    ) -> None:
+        """``signals``: the table whose inserts are signals."""
+        self._signals = signals
         self._context = context
         self._versions = versions
         self._listener = listener
         self._registry = context.registry
         self._mode = context.settings.processing_failures
         self._lost: set[TableId] = set()
-        """Tables that were reported: they are gone, or are read for signals alone."""
+        """Tables that were reported: they are gone."""
+        self._absent: set[TableId] = set()
+        """Tables that the catalog did not have since the last statement."""
 
     def refuse(
         self, error: TailraceError, tables: Iterable[TableId], *, others: bool = False, triggers: bool = False
@@ -109,7 +119,15 @@ class RefusedChanges:
             raise error
         for table in captured:
             self._versions.track(table)
-        for table in {*named}.difference(captured, self._lost):
+        if self._signals in named:
+            log.error(
+                "signals are lost: send those again that were not answered",
+                table=str(self._signals),
+                reason=error.message,
+                hint=error.hint,
+                **{name: str(error.context[name]) for name in _POSITION if name in error.context},
+            )
+        for table in {*named}.difference(captured, self._lost, {self._signals}):
             self._lost.add(table)
             log.warning("changes of a table are lost: it is not captured", table=str(table), reason=error.message)
         self._context.status.change_refused()
@@ -144,6 +162,7 @@ class RefusedChanges:
 
         A name with bytes that are no text may be that of each captured table that has the rest of it.
         """
+        self._absent.clear()
         if not event.has_replaced:
             return effects
         known = []
@@ -244,9 +263,12 @@ class RefusedChanges:
             return False
         if table in self._registry.tables:
             return True
+        if table in self._absent:
+            return False
         try:
             self._context.tables.current_version(table)
         except SchemaError:
+            self._absent.add(table)  # each refused event of a table that is gone asks
             return False
         return True
 

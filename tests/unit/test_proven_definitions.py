@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
-from tailrace.producer.errors import BinlogError, TableLockedError
+from tailrace.producer.errors import BinlogError, DefinitionLockedError
 from tailrace.producer.model.binlog_events import QueryEvent, TableVersion, TransactionCommit
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.binlog import proven_definitions
+from tailrace.producer.mysql.binlog.definition_cache import DefinitionCache
 from tailrace.producer.mysql.binlog.log_ahead import LogAhead
 from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions, UnsettledError, Wanted
 from tailrace.producer.serialization.key_memory import KeyMemory
@@ -58,9 +62,8 @@ class Log:
         """Read the catalog."""
         self.requested.append(tables)
         wanted = self.catalog if tables is None else tables
-        if not self.locked.isdisjoint(wanted):
-            raise TableLockedError("a table is locked")
-        return {table: self.catalog[table] for table in wanted if table in self.catalog}, (FILE, self.end)
+        locked = dict.fromkeys(self.locked, DefinitionLockedError("the table is locked"))
+        return {t: locked.get(t) or self.catalog[t] for t in wanted if t in self.catalog}, (FILE, self.end)
 
     def at(self, begin: tuple[str, int]) -> Log:
         """Begin to read ahead."""
@@ -199,7 +202,9 @@ def test_stored_definitions_are_compared_with_the_catalog() -> None:
     definitions = log.definitions(version(), version(U))
 
     assert definition_of(definitions) == version()
-    assert "no statement that changed it" in str(definition_of(definitions, U, 350))
+    with pytest.raises(SchemaError, match="no statement that changed it") as refused:
+        definitions.of(U)
+    definitions.on_refused(U, refused.value)
     assert definition_of(definitions, U, 360) == version(U, OTHER)._replace(since=f"{FILE}:360")
 
 
@@ -226,16 +231,126 @@ def test_a_log_that_cannot_be_read_ahead_proves_nothing(monkeypatch: pytest.Monk
     )
 
 
-def test_a_locked_table_delays_no_other() -> None:
-    """A reading that needs the lock of one table fails: then only the wanted one is read."""
-    log = Log()
+def test_a_locked_table_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its definition is waited for if it is wanted; a stored one is in force, and is compared later."""
+    monkeypatch.setattr(proven_definitions, "_LOCK_WAIT_S", 0.3)
+    monkeypatch.setattr(proven_definitions, "RETRY_S", 0.3)
+    log = Log(statement("ALTER TABLE t ADD x INT", 700))
     log.has(T)
     log.has(U)
     log.locked = {U}
+    definitions = log.definitions(version())
+
+    assert definition_of(definitions) == version(), "it is in force up to the statement"
+    began = time.monotonic()
+    assert "locked" in str(definition_of(definitions, U, 350))
+    assert time.monotonic() - began > 0.3
+    log.locked = set()
+    eventually(lambda: definition_of(definitions, U, 360) == version(U)._replace(since=f"{FILE}:360"), "retry", 10)
+
+    log.locked = {T, U}
+    definitions = log.definitions(version(), version(U))
+    assert definition_of(definitions, U, 370) == version(U)
+    log.locked = set()
+    log.has(U, OTHER)
+    log.has(ODD[3])
+    assert not isinstance(definition_of(definitions, ODD[3], 380), str)
+    assert "no statement that changed it" in str(definition_of(definitions, U, 390))
+
+
+def test_a_refusal_by_words_of_two_statements_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log ahead joins the words of all statements, but no statement that is read has the whole name."""
+    monkeypatch.setattr(proven_definitions, "RETRY_S", 0.1)
+    table = TableId("d", "order-items")
+    log = Log(statement("ALTER TABLE `order` ADD x INT", 400), statement("CREATE TABLE items (id INT)", 700))
+    log.has(table)
     definitions = log.definitions()
 
-    assert definition_of(definitions) == version()._replace(since=f"{FILE}:300")
-    assert "locked" in str(definition_of(definitions, U, 350))
+    assert "a statement that follows" in str(definition_of(definitions, table))
+    requested = len(log.requested)
+    assert [definitions.on_statement(event) for event in log.events if isinstance(event, QueryEvent)] == [(), ()]
+    eventually(lambda: not isinstance(definition_of(definitions, table, 900), str), "another try", 10)
+    assert len(log.requested) == requested + 1
+
+
+def test_a_table_that_the_catalog_lacks_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once and for a while if the log has just created it; else later, as it may be granted."""
+    monkeypatch.setattr(proven_definitions, "RETRY_S", 0.1)
+    log = Log()
+    definitions = log.definitions()
+    assert "it is not there" in str(definition_of(definitions))
+    assert len(log.requested) == 1, "without waiting"
+    log.has(T)
+    eventually(lambda: definition_of(definitions, T, 310) == version()._replace(since=f"{FILE}:310"), "a retry", 10)
+
+    monkeypatch.setattr(proven_definitions, "_COMMIT_WAIT_S", 0.5)
+    definitions.on_statement(statement("CREATE TABLE `o u` AS SELECT 1", 400, in_transaction=True))
+    definitions.want(Wanted(U, FILE, 450, 350))
+    assert not definitions.settle()
+    log.has(U)
+    assert definition_of(definitions, U, 450) == version(U)._replace(since=f"{FILE}:450")
+
+
+def test_a_log_that_is_too_long_ends_no_stored_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in force by the statements that the stream reads, and compared with the next reading."""
+    monkeypatch.setattr(proven_definitions, "_MOST_S", 0.0)
+    monkeypatch.setattr(proven_definitions, "_PROGRESS_S", -1.0)
+    log = Log(statement("ALTER TABLE a ADD x INT", 700))
+    log.has(T)
+    definitions = log.definitions(version(U))
+    assert "too long" in str(definition_of(definitions))
+    assert definition_of(definitions, U) == version(U)
+
+    monkeypatch.setattr(proven_definitions, "_MOST_S", 60.0)
+    with capture_logs() as logs:
+        definitions = log.definitions(version())
+        assert definition_of(definitions) == version()
+    assert any("no change is written while" in entry["event"] for entry in logs)
+
+
+MINIMAL = b"\1\0\1d\0\1t\0\2\3\3\0\0"
+"""A TABLE_MAP event of d.t with two columns INT NOT NULL."""
+
+
+def test_refused_events_of_a_table_share_what_is_kept_of_them() -> None:
+    """A transaction may have a million of them. What is no matter of a proof is read once."""
+    log = Log(statement("ALTER TABLE t ADD x INT", 700))
+    log.has(T)
+    definitions = log.definitions()
+    definition_of(definitions)
+    cache = DefinitionCache(lambda _: True, definitions)
+    kept = {id(cache.add(MINIMAL, (FILE, 300 + at, 250))) for at in range(100)}
+    assert len(kept) == 1
+
+    unknown = MINIMAL[:9] + b"\3\143\0\0\4\4\1a\1b"
+    first = cache.add(unknown, (FILE, 300, 250))
+    assert first is not None
+    assert first.error is not None
+    assert cache.recent[unknown] is first
+
+
+def test_a_change_that_was_not_logged_refuses_rows() -> None:
+    """A TABLE_MAP event without rows does not use the refusal up."""
+    log = Log()
+    ints = (Column("id", "int", nullable=False), Column("w", "int", nullable=False))
+    log.has(T, ints)
+    definitions = log.definitions(version())
+    definition_of(definitions)
+    cache = DefinitionCache(lambda _: True, definitions)
+    for _ in range(2):
+        first = cache.add(MINIMAL, (FILE, 300, 250))
+        assert first is not None
+        assert "no statement that changed it" in str(first.error)
+    assert isinstance(first.check_columns(b"", 0, update=False), SchemaError)
+    first.refused = True  # as the parser does
+    for pos in (400, 500):
+        with suppress(UnsettledError):
+            read = cache.add(MINIMAL, (FILE, pos, 350))
+        while not definitions.settle():
+            pass
+    assert read is not None
+    assert read.error is None
+    assert [column.name for column in read.table.columns] == ["id", "w"]
 
 
 def test_rows_that_are_returned_later_store_no_definition() -> None:
@@ -257,6 +372,7 @@ def test_a_definition_is_stored_and_restored() -> None:
     """The state has it until it ends, and a table whose rows have names needs none."""
     memory, restored = KeyMemory(), KeyMemory()
     memory.set_definition(version())
+    assert "definition" not in next(iter(memory.dump().values())), "snapshot readers do not need it"
     [(name, body)] = memory.take_unsaved()
     restored.load({name: orjson.loads(body)})
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
 from tailrace.producer.model.table import TableId
-from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions, UnsettledError, Wanted
+from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions, UnprovenError, UnsettledError, Wanted
 from tailrace.producer.mysql.binlog.table_map import DefinitionDiffersError, packed, read_id, read_table_map, unnamed
 from tailrace.runtime.errors import SchemaError
 
@@ -20,12 +20,14 @@ class CachedTable:
     They are those of an event without extra data.
     """
 
-    __slots__ = ("count", "double", "error", "present", "single", "table")
+    __slots__ = ("count", "double", "error", "present", "refused", "single", "table")
 
     def __init__(self, table: TableVersion, error: SchemaError | None = None) -> None:
         """``error``: the definition cannot be read, so its rows cannot either."""
         self.table = table
         self.error = error
+        self.refused = False
+        """Rows were refused with the error, and not in an XA transaction, which may be rolled back."""
         self.count = len(table.columns)
         self.present = (1 << self.count) - 1
         self.single = self.double = b"\xff\xff"  # no event begins like this
@@ -94,6 +96,8 @@ class DefinitionCache:
         self._proven = proven
         self._year_has_sign = False
         self._unused: dict[bytes, CachedTable | None] = {}
+        self._unproven: dict[TableId, CachedTable] = {}
+        """The last one of each table that had no proven definition: a transaction may have many such events."""
         self.recent: dict[bytes, CachedTable | None] = {}
         """Always the same object, so that the parser finds most definitions without a call."""
 
@@ -117,7 +121,7 @@ class DefinitionCache:
             raise
         if cached is not None and isinstance(cached.error, DefinitionDiffersError) and self._proven is not None:
             self._proven.differs(Wanted(cached.table.id, *at), cached.error)
-        if self._proven is None or cached is None or cached.error is None:
+        if cached is None or not isinstance(cached.error, UnprovenError | DefinitionDiffersError):
             self.recent[body] = cached
         return cached
 
@@ -143,6 +147,9 @@ class DefinitionCache:
         table = read_id(body)
         if not self._captures(table):
             return None
+        former = self._unproven.get(table)
+        if former is not None and former.refused and former.error is not None and self._proven is not None:
+            self._proven.on_refused(table, former.error)
         try:
             return CachedTable(
                 read_table_map(
@@ -152,5 +159,9 @@ class DefinitionCache:
                     definition_of=unnamed if self._proven is None else self._proven.of,
                 )
             )
+        except UnprovenError as error:
+            if former is None or former.error is None or str(former.error) != str(error):
+                former = self._unproven[table] = CachedTable(TableVersion(table, (), (), b""), error)
+            return former
         except SchemaError as error:
             return CachedTable(TableVersion(table, (), (), b""), error)

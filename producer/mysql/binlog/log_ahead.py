@@ -49,6 +49,11 @@ class LogAhead:
         self._to: Coordinates = (0, 0)
         self._resume = ("", 0)
 
+    @property
+    def reached(self) -> Coordinates:
+        """Up to where it was read."""
+        return self._to
+
     def changes(self, table: TableId, at: Coordinates) -> bool:
         """Return whether a statement behind ``at`` may change a table, as far as the log was read."""
         return changes(table, _Behind(self._last, at))

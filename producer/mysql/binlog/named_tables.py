@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -59,6 +59,30 @@ def named_by(event: QueryEvent) -> set[str]:
     if "drop" in words and not words.isdisjoint({"database", "schema"}):
         words |= {_DATABASE, *(f"{_DATABASE}{word}" for word in words)}
     return words | {_ANY} if event.has_replaced or not first else words
+
+
+class NamedTables:
+    """Tables by the words of their names, so that a statement is compared with few of them."""
+
+    def __init__(self, tables: Iterable[TableId]) -> None:
+        self._by_word: dict[str, set[TableId]] = {}
+        self._tables: set[TableId] = set()
+        for table in tables:
+            self.add(table)
+
+    def add(self, table: TableId) -> None:
+        """Compare statements with this table too."""
+        if table not in self._tables:
+            self._tables.add(table)
+            for words in _own_words(table):
+                self._by_word.setdefault(words[-1], set()).add(table)
+
+    def changed_by(self, named: Collection[str]) -> set[TableId]:
+        """Return the tables that a statement may change."""
+        if _ANY in named:
+            return set(self._tables)
+        found = {table for word in named for table in self._by_word.get(word, ())}
+        return {table for table in found if changes(table, named)}
 
 
 def changes(table: TableId, named: Collection[str]) -> bool:

@@ -224,8 +224,7 @@ class BinlogParser:
                         else:
                             start = cached.row_start(data, at + 32, update=event_type == event_types.UPDATE_ROWS)
                         if isinstance(start, SchemaError):
-                            refused = event_types.refused([cached.table.id], start, file, begin, pos)
-                            append(refused._replace(number=transactions.number))
+                            append(self._refuse(cached, start, EventPosition(file, begin, pos, ts, server)))
                         else:
                             append(
                                 new(
@@ -347,6 +346,7 @@ class BinlogParser:
         return (self._refuse(cached, event_types.partial_rows(), position),)
 
     def _refuse(self, cached: CachedTable, error: TailraceError, position: EventPosition) -> Event:
+        cached.refused = cached.refused or not self._transactions.xid
         refused = event_types.refused([cached.table.id], error, position.file, position.begin, position.end)
         return refused._replace(number=self._transactions.number)
 

@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from tailrace.producer.errors import BinlogError, ServerIdInUseError, TableDefinitionError, TableLockedError
+from tailrace.producer.errors import BinlogError, DefinitionLockedError, ServerIdInUseError, TableDefinitionError
 from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
 from tailrace.producer.model.table import CatalogTable, Column, TableId
 from tailrace.producer.mysql.binlog.log_ahead import Coordinates, LogAhead
-from tailrace.producer.mysql.binlog.named_tables import changes, named_by
+from tailrace.producer.mysql.binlog.named_tables import NamedTables, changes, named_by
 from tailrace.producer.mysql.binlog.table_map import DefinitionDiffersError
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.sequence import file_number
@@ -29,11 +29,15 @@ log = structlog.get_logger(__name__)
 
 _COMMIT_WAIT_S: Final = 10.0
 """How long the catalog may lack a table whose rows the log has: CREATE … SELECT is logged before its commit."""
+_LOCK_WAIT_S: Final = 5.0
+"""How long a statement may lock a table whose definition is wanted."""
 _MOST_S: Final = 1800.0
 """How long the log is read ahead for one table."""
+_PROGRESS_S: Final = 10.0
+"""How often that tells how far it is."""
 _PAUSE_S: Final = 0.1
 RETRY_S: Final = 10.0
-"""After which time it is read ahead again, if that failed or a table was locked."""
+"""After which time a definition that could not be proven is looked for again."""
 _FULL: Final = "SET GLOBAL binlog_row_metadata=FULL avoids it"
 
 Found = Mapping[TableId, CatalogTable | SchemaError]
@@ -43,6 +47,14 @@ ReadCatalog = Callable[[Collection[TableId] | None], tuple[Found, tuple[str, int
 
 class UnsettledError(Exception):
     """The definition of a table is to be proven before its TABLE_MAP event can be read."""
+
+
+class UnprovenError(TableDefinitionError):
+    """No definition is proven for a TABLE_MAP event, but perhaps for a later one with the same bytes."""
+
+
+class _LogTooLongError(BinlogError):
+    """The log ahead was not read to its end."""
 
 
 class Wanted(NamedTuple):
@@ -65,17 +77,21 @@ class ProvenDefinitions:
         self._in_force = {definition.id: definition for definition in stored or ()}
         self._known = set(self._in_force)
         """Tables whose definition may be stored: a statement that may change them ends it there."""
+        self._names = NamedTables(self._known)
         self._ended: set[TableId] = set()
         """Tables whose definition has ended: it is looked for with that of another table."""
         self._unproven: dict[TableId, SchemaError] = {}
-        """Until a statement that may change the table, or the time in ``_retry_at``."""
+        """Until a statement that may change the table, or the time in ``_retry_at``: others change its reasons too."""
         self._retry_at: dict[TableId, float] = {}
         self._unlogged: dict[TableId, SchemaError] = {}
-        """Until the next TABLE_MAP event of the table: then a definition is looked for again."""
+        """Until rows of the table were refused: then a definition is looked for again."""
         self._compared = stored is None
         """What is in force was compared with the catalog."""
         self._reads_all = stored is not None
-        self._reads_one = False
+        self._uncompared: set[TableId] = set()
+        """Tables whose stored definition is still to be compared: they were locked, or the log was too long."""
+        self._created: Collection[str] = ()
+        """The words of the last CREATE, which the catalog may not have yet."""
         self._work: Iterator[None] | None = None
 
     def of(self, table: TableId) -> TableVersion:
@@ -84,12 +100,18 @@ class ProvenDefinitions:
             raise UnsettledError
         if time.monotonic() > self._retry_at.get(table, math.inf):
             del self._retry_at[table], self._unproven[table]
-        error = self._unlogged.pop(table, None) or self._unproven.get(table)
+        error = self._unlogged.get(table) or self._unproven.get(table)
         if error is not None:
-            raise TableDefinitionError(error.message, hint=error.hint, **error.context)
+            raise UnprovenError(error.message, hint=error.hint, **error.context)
         if table not in self._in_force:
             raise UnsettledError
         return self._in_force[table]
+
+    def on_refused(self, table: TableId, error: SchemaError) -> None:
+        """Rows were refused with an error of ``of``, so that their table is read again."""
+        unlogged = self._unlogged.get(table)
+        if unlogged is not None and (unlogged.message, unlogged.context) == (error.message, error.context):
+            del self._unlogged[table]
 
     def differs(self, wanted: Wanted, error: DefinitionDiffersError) -> None:
         """A TABLE_MAP event does not have the definition in force: the next one is compared with the catalog again.
@@ -99,16 +121,20 @@ class ProvenDefinitions:
         definition = self._in_force.pop(wanted.table)
         if definition.since == _since(wanted):
             self._unproven[wanted.table] = error
+            self._names.add(wanted.table)
 
     def on_statement(self, event: QueryEvent) -> tuple[TableId, ...]:
         """End the definitions that a statement may change; return their tables."""
         named = named_by(event)
-        changed = [table for table in {*self._known, *self._unproven} if changes(table, named)] if named else []
+        if "create" in named:
+            self._created = named
+        changed = self._names.changed_by(named)
         for table in changed:
             self._in_force.pop(table, None)
             self._unproven.pop(table, None)
             self._retry_at.pop(table, None)
             self._unlogged.pop(table, None)
+            self._uncompared.discard(table)
         ended = self._known.intersection(changed)
         self._known -= ended
         self._ended |= ended
@@ -131,29 +157,27 @@ class ProvenDefinitions:
 
     def _settle(self, wanted: Wanted) -> Iterator[None]:
         at = file_number(wanted.file), wanted.pos
-        tables = None if self._reads_all else [wanted.table]
-        if tables is not None and not self._reads_one:
-            tables += (self._known | self._ended) - self._in_force.keys() - {wanted.table}
+        if self._compared and self._ahead.changes(wanted.table, at):
+            self._refuse(wanted, _FOLLOWED)
+            return
+        tables = None
+        if not self._reads_all:
+            others = ((self._known | self._ended) - self._in_force.keys()) | self._uncompared
+            tables = [wanted.table, *(others - {wanted.table})]
         try:
             found = yield from self._read(wanted, at, tables)
         except ServerIdInUseError:
             raise  # it says nothing of the log
-        except (BinlogError, SchemaError, TableLockedError) as error:
-            if not self._compared:
-                self._compared, self._in_force = True, {}  # what could not be compared is not used
-            if isinstance(error, TableLockedError) and tables != [wanted.table]:
-                self._reads_all, self._reads_one = False, True  # it is perhaps another one
-            else:
-                self._unproven[wanted.table] = _unknown(wanted, error.message)
-                self._retry_at[wanted.table] = time.monotonic() + RETRY_S
+        except (BinlogError, SchemaError) as error:
+            self._on_failure(wanted, error)
             return
         is_changed = self._ahead.changes(wanted.table, at)
         if wanted.table in self._in_force:
             pass  # it was only to be compared
         elif is_changed:
-            self._unproven[wanted.table] = _unknown(wanted, "a statement that follows changes it, or names it")
+            self._refuse(wanted, _FOLLOWED)
         elif wanted.table not in found:
-            self._unproven[wanted.table] = _unknown(wanted, "it is not there, or the account may not see it")
+            self._refuse(wanted, "it is not there, or the account may not see it")
         if not self._compared or not is_changed:  # else the log was not read to its end
             self._ended.clear()
             for table, described in found.items():
@@ -161,29 +185,76 @@ class ProvenDefinitions:
                     self._decide(wanted, table, described)
         self._compared, self._reads_all = True, False
 
+    def _on_failure(self, wanted: Wanted, error: BinlogError | SchemaError) -> None:
+        if isinstance(error, _LogTooLongError):
+            self._uncompared.update(() if self._compared else self._in_force)
+        elif not self._compared:
+            self._in_force = {}  # what could not be compared is not used
+        self._compared = True
+        if wanted.table not in self._in_force:
+            self._refuse(wanted, error.message)
+
     def _read(
         self, wanted: Wanted, at: Coordinates, tables: Collection[TableId] | None
     ) -> Generator[None, None, Found]:
-        """Read the catalog, then the log ahead: all of it, or up to a statement that changes the wanted table."""
-        began = time.monotonic()
+        """Read the catalog, then the log ahead: all of it, or up to a statement that changes the wanted table.
 
-        def is_changed() -> bool:
-            return self._ahead.changes(wanted.table, at)
-
+        Then perhaps once more for the wanted table. What was read of others stays valid: the log is read further.
+        """
+        found: dict[TableId, CatalogTable | SchemaError] = {}
+        waiting_since = math.inf
         while True:
-            found, (end_file, end_pos) = self._read_catalog(tables)
-            end = file_number(end_file), end_pos
-            for _ in self._ahead.read((wanted.file, wanted.begin), end, lambda: self._compared and is_changed()):
-                if time.monotonic() - began > _MOST_S:
-                    raise BinlogError("the log ahead is too long to be read", end_file=end_file, end_pos=end_pos)
-                yield
-            if wanted.table in found or is_changed() or time.monotonic() - began > _COMMIT_WAIT_S:
+            found.pop(wanted.table, None)
+            read, end = self._read_catalog(tables)
+            found.update(read)
+            yield from self._read_ahead(wanted, at, end)
+            waiting_since = min(waiting_since, time.monotonic())
+            if isinstance(found.get(wanted.table), DefinitionLockedError):
+                longest = _LOCK_WAIT_S
+            elif wanted.table not in found and changes(wanted.table, self._created):
+                longest = _COMMIT_WAIT_S
+            else:
                 return found
+            if self._ahead.changes(wanted.table, at) or time.monotonic() - waiting_since > longest:
+                return found
+            tables = [wanted.table]
             time.sleep(_PAUSE_S)
             yield
 
+    def _read_ahead(self, wanted: Wanted, at: Coordinates, end: tuple[str, int]) -> Iterator[None]:
+        began = reported = time.monotonic()
+
+        def enough() -> bool:
+            return self._compared and self._ahead.changes(wanted.table, at)
+
+        for _ in self._ahead.read((wanted.file, wanted.begin), (file_number(end[0]), end[1]), enough):
+            now = time.monotonic()
+            if now - began > _MOST_S:
+                raise _LogTooLongError("the log ahead is too long to be read", end_file=end[0], end_pos=end[1])
+            if now - reported >= _PROGRESS_S:
+                reported = now
+                log.warning(
+                    "no change is written while the log is read ahead for the definition of a table",
+                    table=str(wanted.table),
+                    file_number=self._ahead.reached[0],
+                    pos=self._ahead.reached[1],
+                    end_file=end[0],
+                    end_pos=end[1],
+                    hint=_FULL,
+                )
+            yield
+
+    def _refuse(self, wanted: Wanted, why: str | SchemaError) -> None:
+        self._unproven[wanted.table] = _unknown(wanted, why) if isinstance(why, str) else why
+        self._retry_at[wanted.table] = time.monotonic() + RETRY_S
+        self._names.add(wanted.table)
+
     def _decide(self, wanted: Wanted, table: TableId, described: CatalogTable | SchemaError) -> None:
         """Use what the catalog has: no statement follows that may change the table."""
+        former = self._in_force.get(table)
+        if isinstance(described, DefinitionLockedError) and former is not None:
+            self._uncompared.add(table)
+            return
         try:
             if isinstance(described, SchemaError):
                 raise described
@@ -191,10 +262,11 @@ class ProvenDefinitions:
         except SchemaError as error:
             if table == wanted.table:
                 self._in_force.pop(table, None)
-                self._unproven[table] = error
+                self._refuse(wanted, error)
             return
-        former = self._in_force.get(table)
+        self._uncompared.discard(table)
         self._known.add(table)
+        self._names.add(table)
         if former is None:
             self._in_force[table] = definition
         elif former[:3] != definition[:3]:
@@ -204,6 +276,9 @@ class ProvenDefinitions:
                 hint="run no DDL with sql_log_bin=0",
                 since=former.since,
             )
+
+
+_FOLLOWED: Final = "a statement that follows changes it, or names it"
 
 
 def _since(wanted: Wanted) -> str:
