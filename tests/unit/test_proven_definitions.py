@@ -341,6 +341,7 @@ def test_a_change_that_was_not_logged_refuses_rows() -> None:
         first = cache.add(MINIMAL, (FILE, 300, 250))
         assert first is not None
         assert "no statement that changed it" in str(first.error)
+    assert first is not None
     assert isinstance(first.check_columns(b"", 0, update=False), SchemaError)
     first.refused = True  # as the parser does
     for pos in (400, 500):

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.producer.config import load
 from tailrace.producer.errors import BinlogError, TableFailedError
@@ -27,10 +28,7 @@ from tests.support.stream import NO_SOURCE, FakeListener, FakeProducer, stream_t
 from tests.unit.test_config_load import BASE
 
 STREAMING, WAITING, UNKNOWN = TableId("shop", "a"), TableId("shop", "b"), TableId("shop", "WHERE")
-
-
-def _missing(table: TableId) -> CatalogTable:
-    raise SchemaError(f"no table {table}")
+SIGNALS = TableId("shop", "signals")
 
 
 class Refusing:
@@ -42,6 +40,8 @@ class Refusing:
         registry.track(STREAMING, TableMode.STREAMING)
         registry.track(WAITING, TableMode.WAITING)
         self.listener, self.status = FakeListener(), Status()
+        self.asked: list[TableId] = []
+        """What the catalog was asked for."""
         settings = StreamSettings(
             "p",
             config.filters.tables,
@@ -56,13 +56,17 @@ class Refusing:
             settings,
             stream_transaction(FakeProducer(), registry),
             registry,
-            CapturedTables(config, _missing, triggers=lambda _table: triggers),
+            CapturedTables(config, self._missing, triggers=lambda _table: triggers),
             Mailbox(lambda: None, threading.Event()),
             self.status,
         )
         topics: Any = None
         new_tables = NewTables(context, topics, self.listener, NO_SOURCE, reads=lambda _table: True)
-        self.changes = RefusedChanges(context, TableVersions(context, new_tables), self.listener)
+        self.changes = RefusedChanges(context, TableVersions(context, new_tables), self.listener, SIGNALS)
+
+    def _missing(self, table: TableId) -> CatalogTable:
+        self.asked.append(table)
+        raise SchemaError(f"no table {table}")
 
     @property
     def refused(self) -> int:
@@ -79,6 +83,28 @@ def test_mode_fail_raises_with_the_tables_and_the_way_on() -> None:
     assert caught.value.context["tables"] == "shop.a"
     assert caught.value.hint.startswith("SET it; or set event.processing.failure.handling.mode=warn")
     assert (refusing.listener.reports, refusing.refused) == ([], 0)
+
+
+def test_a_table_that_is_gone_is_looked_for_once_per_statement() -> None:
+    """A refused rows event each would ask the catalog."""
+    refusing = Refusing("table")
+    for _ in range(3):
+        refusing.changes.refuse(BinlogError("rows"), [UNKNOWN])
+    assert refusing.asked == [UNKNOWN]
+    refusing.changes.known_effects(_STATEMENT._replace(has_replaced=False), ())
+    refusing.changes.refuse(BinlogError("rows"), [UNKNOWN])
+    assert refusing.asked == [UNKNOWN, UNKNOWN]
+
+
+def test_each_lost_signal_is_reported() -> None:
+    """Nothing else says that it was not read."""
+    refusing = Refusing("table")
+    with capture_logs() as logs:
+        for _ in range(2):
+            refusing.changes.refuse(BinlogError("no names", pos=4), [SIGNALS])
+
+    assert [entry["log_level"] for entry in logs] == ["error", "error"]
+    assert "signals are lost: send" in logs[1]["event"]
 
 
 _STATEMENT = QueryEvent("u:1", "shop", "DROP TABLE \ufffd", "f", 4, 9, 0, 1, None, has_replaced=True)
