@@ -235,16 +235,19 @@ def test_statements_that_change_nothing(database: Database) -> None:
 def test_rows_of_a_prepared_transaction_store_no_definition(database: Database) -> None:
     """A statement behind XA PREPARE may have ended their definition, which no later statement would end again."""
     with Reader(database) as reader, database.connect() as session, session.cursor() as cursor:
-        for statement in ("SET sql_mode = ''", "XA START 'x'", INSERT.format(1), "XA END 'x'", "XA PREPARE 'x'"):
+        cursor.execute("SET sql_mode = ''")
+        for statement in ("XA START 'x'", INSERT.format(1), "XA END 'x'", "XA PREPARE 'x'"):
             cursor.execute(statement)
         assert reader.read() == []
         run(database, ["CREATE TABLE other LIKE t"])
         assert reader.read() == []
+        for statement in ("XA COMMIT 'x'", "XA START 'x'", INSERT.format(2), "XA END 'x'", "XA PREPARE 'x'"):
+            cursor.execute(statement)
+        [kept] = reader.read()
         behind = reader.source.end_offset(epoch=1)
         cursor.execute("XA COMMIT 'x'")
-        [kept] = reader.read()
-        run(database, [INSERT.format(2)])
-        [current] = reader.read()
+        run(database, [INSERT.format(3)])
+        _, current = reader.read()
     with Reader(database, behind) as later:
         read_again, _ = later.read()
     memory = KeyMemory()
