@@ -316,6 +316,8 @@ class SessionBuilder:
         for name, value in tables.keys.take_unsaved():
             transaction.store(known_key_key(name), value)
         transaction.commit_restored(resume.offset)
+        for table in {*self._process.failed}.difference(kept):
+            self._status.table_removed(table)
         self._process.failed.clear()
         return Restored(list(captured), gone, state, transaction, registry, schema_changes)
 
