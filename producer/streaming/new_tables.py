@@ -218,13 +218,12 @@ class NewTables:
 
     def _try_to_capture(self, table: TableId, at: Offset, arrival: Arrival = _ARRIVAL) -> None:
         """Capture a table as the catalog has it, or put it in error."""
-        tables = self._context.tables
         try:
-            found = tables.read_catalog(table)
+            found = self._context.tables.read_catalog(table)
         except SchemaError:
             return  # renamed or dropped by a later statement, or not visible: its first change decides
         try:
-            tables.version_of(found)
+            self._context.tables.version_of(found)
             self._capture(table, at, arrival)
         except (SchemaError, KafkaRequestError) as error:
             self._reject(table, error)
@@ -302,6 +301,11 @@ class NewTables:
             self._capture(table, at, _ARRIVAL)
         return tracked.mode is not TableMode.ERROR
 
+    def lose(self, table: TableId) -> None:
+        """A change of a table that is not captured yet was refused: it is read when it is captured."""
+        if table in self._created:
+            self._created[table] = True
+
     def track(self, table: TableId) -> None:
         """Capture a table of the binlog unless it is, or put it in error."""
         try:
@@ -339,8 +343,7 @@ class NewTables:
     def _capture(self, table: TableId, at: Offset, arrival: Arrival) -> TrackedTable:
         if refused := self._refused_before(table, at):
             raise KafkaRequestError(refused.message, hint=refused.hint)
-        context = self._context
-        created = self._created.get(table)
+        context, created = self._context, self._created.get(table)
         self._topics.ensure_tables([table])
         tracked = self._registry.tables.get(table)
         if tracked is None:
@@ -350,8 +353,7 @@ class NewTables:
         self._created.pop(table, None)
         self._incomplete.discard(table)
         self._rejected.pop(table, None)
-        state = TableState(TableMode.STREAMING, fault=tracked.fault)
-        context.transaction.store(table_key(table), state.to_json())
+        context.transaction.store(table_key(table), TableState(TableMode.STREAMING, fault=tracked.fault).to_json())
         context.status.table_mode(table, TableMode.STREAMING)
         follow = created is False or tracked.fault is not None or self._all_follow(table, arrival)
         if arrival.same:
@@ -377,8 +379,7 @@ class NewTables:
     def _reject(self, table: TableId, error: TailraceError, definition: bytes = b"") -> None:
         if isinstance(error, Retryable):
             raise error
-        if table in self._created:
-            self._created[table] = True
+        self.lose(table)
         if table not in self._registry.tables:
             self._registry.track(table, TableMode.ERROR)
         fault = self._registry.tables[table].fault

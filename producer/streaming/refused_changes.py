@@ -19,6 +19,7 @@ stops the producer.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NoReturn
@@ -53,6 +54,8 @@ _WAY_ON: Final = (
     "then the table is read again: with its next change if its definition or its topic was the cause, else with a "
     "signal execute-snapshot for it, an ALTER TABLE, or a start with another configuration"
 )
+_ABSENT_S: Final = 1.0
+"""A table may have many refused events, and each asks the catalog for it; that of a new table is soon there."""
 _POSITION: Final = ("file", "pos", "gtid", "split")
 
 
@@ -99,8 +102,8 @@ class RefusedChanges:
         self._mode = context.settings.processing_failures
         self._lost: set[TableId] = set()
         """Tables that were reported: they are gone."""
-        self._absent: set[TableId] = set()
-        """Tables that the catalog did not have since the last statement."""
+        self._absent: dict[TableId, float] = {}
+        """Tables that the catalog does not have, and until when that is believed, unless a statement follows."""
 
     def refuse(
         self, error: TailraceError, tables: Iterable[TableId], *, others: bool = False, triggers: bool = False
@@ -127,6 +130,8 @@ class RefusedChanges:
                 hint=error.hint,
                 **{name: str(error.context[name]) for name in _POSITION if name in error.context},
             )
+        for table in {*named}.difference(captured):
+            self._versions.lose(table)
         for table in {*named}.difference(captured, self._lost, {self._signals}):
             self._lost.add(table)
             log.warning("changes of a table are lost: it is not captured", table=str(table), reason=error.message)
@@ -263,12 +268,12 @@ class RefusedChanges:
             return False
         if table in self._registry.tables:
             return True
-        if table in self._absent:
+        if time.monotonic() < self._absent.get(table, 0.0):
             return False
         try:
             self._context.tables.current_version(table)
         except SchemaError:
-            self._absent.add(table)  # each refused event of a table that is gone asks
+            self._absent[table] = time.monotonic() + _ABSENT_S
             return False
         return True
 

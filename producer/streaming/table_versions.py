@@ -259,6 +259,10 @@ class TableVersions:
         """See ``NewTables``."""
         return self._new_tables.take_up(table)
 
+    def lose(self, table: TableId) -> None:
+        """See ``NewTables``."""
+        self._new_tables.lose(table)
+
     def track(self, table: TableId) -> None:
         """See ``NewTables``."""
         self._new_tables.track(table)

@@ -164,6 +164,18 @@ def test_created_table_is_streamed_from_its_first_change() -> None:
     assert (stream.mode(T), stream.requested, stream.with_topic) == (TableMode.STREAMING, [], {T})
 
 
+def test_a_created_table_whose_changes_were_refused_is_read() -> None:
+    """The catalog did not have it yet, so nothing knew the names of its columns."""
+    stream = Stream()
+    stream.ddl("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    stream.catalog.pop(T, None)
+    stream.refused.refuse(SchemaError("no names"), [T])
+    stream.catalog[T] = ("id",)
+    assert stream.mode(T) is None
+    assert stream.insert(T, "id")
+    assert (stream.mode(T), stream.requested) == (TableMode.STREAMING, [T])
+
+
 def test_table_that_may_have_existed_before_its_create_is_read() -> None:
     """The server logs CREATE TABLE IF NOT EXISTS also for a table that exists, which the account may not have seen."""
     stream = Stream()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -15,7 +14,6 @@ from tailrace.producer.errors import BinlogError, DefinitionLockedError
 from tailrace.producer.model.binlog_events import QueryEvent, TableVersion, TransactionCommit
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.binlog import proven_definitions
-from tailrace.producer.mysql.binlog.definition_cache import DefinitionCache
 from tailrace.producer.mysql.binlog.log_ahead import LogAhead
 from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions, UnsettledError, Wanted
 from tailrace.producer.serialization.key_memory import KeyMemory
@@ -306,52 +304,6 @@ def test_a_log_that_is_too_long_ends_no_stored_definition(monkeypatch: pytest.Mo
         definitions = log.definitions(version())
         assert definition_of(definitions) == version()
     assert any("no change is written while" in entry["event"] for entry in logs)
-
-
-MINIMAL = b"\1\0\1d\0\1t\0\2\3\3\0\0"
-"""A TABLE_MAP event of d.t with two columns INT NOT NULL."""
-
-
-def test_refused_events_of_a_table_share_what_is_kept_of_them() -> None:
-    """A transaction may have a million of them. What is no matter of a proof is read once."""
-    log = Log(statement("ALTER TABLE t ADD x INT", 700))
-    log.has(T)
-    definitions = log.definitions()
-    definition_of(definitions)
-    cache = DefinitionCache(lambda _: True, definitions)
-    kept = {id(cache.add(MINIMAL, (FILE, 300 + at, 250))) for at in range(100)}
-    assert len(kept) == 1
-
-    unknown = MINIMAL[:9] + b"\3\143\0\0\4\4\1a\1b"
-    first = cache.add(unknown, (FILE, 300, 250))
-    assert first is not None
-    assert first.error is not None
-    assert cache.recent[unknown] is first
-
-
-def test_a_change_that_was_not_logged_refuses_rows() -> None:
-    """A TABLE_MAP event without rows does not use the refusal up."""
-    log = Log()
-    ints = (Column("id", "int", nullable=False), Column("w", "int", nullable=False))
-    log.has(T, ints)
-    definitions = log.definitions(version())
-    definition_of(definitions)
-    cache = DefinitionCache(lambda _: True, definitions)
-    for _ in range(2):
-        first = cache.add(MINIMAL, (FILE, 300, 250))
-        assert first is not None
-        assert "no statement that changed it" in str(first.error)
-    assert first is not None
-    assert isinstance(first.check_columns(b"", 0, update=False), SchemaError)
-    first.refused = True  # as the parser does
-    for pos in (400, 500):
-        with suppress(UnsettledError):
-            read = cache.add(MINIMAL, (FILE, pos, 350))
-        while not definitions.settle():
-            pass
-    assert read is not None
-    assert read.error is None
-    assert [column.name for column in read.table.columns] == ["id", "w"]
 
 
 def test_rows_that_are_returned_later_store_no_definition() -> None:

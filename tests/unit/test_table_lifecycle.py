@@ -81,7 +81,10 @@ class Stream:
             Status(),
         )
         versions: Any = SimpleNamespace(
-            forget=lambda _table: None, on_statement=lambda *_: None, statement_headers=lambda _table, _event: []
+            forget_definitions=lambda _tables: None,
+            forget=lambda _table: None,
+            on_statement=lambda *_: None,
+            statement_headers=lambda _table, _event: [],
         )
         self.coordinator = SnapshotCoordinator(context, versions, self.listener)
         self.new_tables = NewTables(context, topics, self.listener, NO_SOURCE, reads=lambda _table: True)

@@ -100,6 +100,8 @@ class DefinitionCache:
         """The last one of each table that had no proven definition: a transaction may have many such events."""
         self.recent: dict[bytes, CachedTable | None] = {}
         """Always the same object, so that the parser finds most definitions without a call."""
+        if proven is not None:
+            proven.on_ended = self.forget
 
     def __len__(self) -> int:
         return len(self.recent) + len(self._unused)

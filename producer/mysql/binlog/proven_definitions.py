@@ -93,6 +93,8 @@ class ProvenDefinitions:
         self._created: Collection[str] = ()
         """The words of the last CREATE, which the catalog may not have yet."""
         self._work: Iterator[None] | None = None
+        self.on_ended: Callable[[], None] = lambda: None
+        """Called when a definition ends without a statement: it may be in use."""
 
     def of(self, table: TableId) -> TableVersion:
         """Return the definition in force. Raises SchemaError, or UnsettledError: it is wanted then."""
@@ -119,6 +121,7 @@ class ProvenDefinitions:
         If the catalog was read for this one, it does not help until a statement changes the table.
         """
         definition = self._in_force.pop(wanted.table)
+        self.on_ended()
         if definition.since == _since(wanted):
             self._unproven[wanted.table] = error
             self._names.add(wanted.table)
@@ -263,6 +266,8 @@ class ProvenDefinitions:
             if table == wanted.table:
                 self._in_force.pop(table, None)
                 self._refuse(wanted, error)
+            elif former is not None:
+                self._uncompared.add(table)
             return
         self._uncompared.discard(table)
         self._known.add(table)
@@ -271,6 +276,7 @@ class ProvenDefinitions:
             self._in_force[table] = definition
         elif former[:3] != definition[:3]:
             del self._in_force[table]
+            self.on_ended()
             self._unlogged[table] = TableDefinitionError(
                 f"the definition of {table} has changed, and the log has no statement that changed it",
                 hint="run no DDL with sql_log_bin=0",
