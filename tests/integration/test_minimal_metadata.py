@@ -249,9 +249,9 @@ def test_rows_of_a_prepared_transaction_store_no_definition(database: Database) 
         run(database, [INSERT.format(3)])
         _, current = reader.read()
     with Reader(database, behind) as later:
-        read_again, _ = later.read()
+        reread, _ = later.read()
     memory = KeyMemory()
-    for version in (kept, read_again):
+    for version in (kept, reread):
         assert isinstance(version, TableVersion)
         memory.set_definition(version)
         assert same(version, catalog(database))

@@ -36,7 +36,7 @@ def test_refused_events_of_a_table_share_what_is_kept_of_them() -> None:
 
 
 def test_a_change_that_was_not_logged_refuses_rows() -> None:
-    """A TABLE_MAP event without rows does not use the refusal up."""
+    """A TABLE_MAP event without rows does not count as refused rows."""
     log = Log()
     ints = (Column("id", "int", nullable=False), Column("w", "int", nullable=False))
     log.has(T, ints)
@@ -79,6 +79,6 @@ def test_a_definition_that_is_compared_later_is_not_used_on(monkeypatch: pytest.
     log.has(U)
     definition_of(definitions, U, 400)
     assert MINIMAL not in cache.recent
-    again = cache.add(MINIMAL, (FILE, 500, 450))
-    assert again is not None
-    assert "no statement that changed it" in str(again.error)
+    second = cache.add(MINIMAL, (FILE, 500, 450))
+    assert second is not None
+    assert "no statement that changed it" in str(second.error)

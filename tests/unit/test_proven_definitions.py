@@ -256,7 +256,7 @@ def test_a_locked_table_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None
     assert "no statement that changed it" in str(definition_of(definitions, U, 390))
 
 
-def test_a_refusal_by_words_of_two_statements_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusing_by_words_of_two_statements_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log ahead joins the words of all statements, but no statement that is read has the whole name."""
     monkeypatch.setattr(proven_definitions, "RETRY_S", 0.1)
     table = TableId("d", "order-items")
@@ -271,7 +271,7 @@ def test_a_refusal_by_words_of_two_statements_ends(monkeypatch: pytest.MonkeyPat
     assert len(log.requested) == requested + 1
 
 
-def test_a_table_that_the_catalog_lacks_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_the_catalog_lacks_is_looked_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """At once and for a while if the log has just created it; else later, as it may be granted."""
     monkeypatch.setattr(proven_definitions, "RETRY_S", 0.1)
     log = Log()

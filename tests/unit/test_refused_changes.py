@@ -40,8 +40,8 @@ class Refusing:
         registry.track(STREAMING, TableMode.STREAMING)
         registry.track(WAITING, TableMode.WAITING)
         self.listener, self.status = FakeListener(), Status()
-        self.asked: list[TableId] = []
-        """What the catalog was asked for."""
+        self.requested: list[TableId] = []
+        """What the catalog was requested for."""
         settings = StreamSettings(
             "p",
             config.filters.tables,
@@ -65,7 +65,7 @@ class Refusing:
         self.changes = RefusedChanges(context, TableVersions(context, new_tables), self.listener, SIGNALS)
 
     def _missing(self, table: TableId) -> CatalogTable:
-        self.asked.append(table)
+        self.requested.append(table)
         raise SchemaError(f"no table {table}")
 
     @property
@@ -90,10 +90,10 @@ def test_a_table_that_is_gone_is_looked_for_once_per_statement() -> None:
     refusing = Refusing("table")
     for _ in range(3):
         refusing.changes.refuse(BinlogError("rows"), [UNKNOWN])
-    assert refusing.asked == [UNKNOWN]
+    assert refusing.requested == [UNKNOWN]
     refusing.changes.known_effects(_STATEMENT._replace(has_replaced=False), ())
     refusing.changes.refuse(BinlogError("rows"), [UNKNOWN])
-    assert refusing.asked == [UNKNOWN, UNKNOWN]
+    assert refusing.requested == [UNKNOWN, UNKNOWN]
 
 
 def test_each_lost_signal_is_reported() -> None:
