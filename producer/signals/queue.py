@@ -212,7 +212,8 @@ def apply_signal(
 ) -> SignalResult:
     """Return the queue after a signal. ``is_running``: whether an incremental snapshot of a table is running."""
     if isinstance(action, ExecuteSnapshot):
-        return _execute(queue, action, signal_id, TableNames(captured))
+        named = captured if action.table is None else [table for table in captured if table == action.table]
+        return _execute(queue, action, signal_id, TableNames(named))
     if isinstance(action, StopSnapshot):
         return _stop(queue, action, is_running)
     if isinstance(action, (PauseSnapshot, ResumeSnapshot)):

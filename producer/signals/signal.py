@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from tailrace.producer.config.filters import InvalidExpressionError
+from tailrace.producer.model.table import TableId
 from tailrace.producer.signals.table_expression import TableExpression
 from tailrace.schemas.verification import ChosenKeys
 
@@ -48,6 +49,8 @@ class ExecuteSnapshot:
     surrogate_key: str = ""
     keys: ChosenKeys | None = None
     """The keys of the only table whose rows are read; None: all."""
+    table: TableId | None = None
+    """The table of the keys, where the signal has its exact name: an expression may match others, too."""
 
     def condition(self, table: str) -> str:
         """Return the SQL condition on the rows of a table; empty: all rows."""
@@ -158,7 +161,8 @@ def _execute(data: Mapping[str, Any]) -> ExecuteSnapshot:
     tables, keys = _expressions(data), _keys(data.get("keys"))
     if keys is not None and (len(tables) != 1 or conditions or blocking):
         raise InvalidSignalError("keys are those of one table, in an INCREMENTAL snapshot without conditions")
-    return ExecuteSnapshot(tables, tuple(conditions), blocking, _string(data, "surrogate-key", default=""), keys)
+    surrogate_key, table = _string(data, "surrogate-key", default=""), _table_of_keys(data.get("keys"))
+    return ExecuteSnapshot(tables, tuple(conditions), blocking, surrogate_key, keys, table)
 
 
 def _keys(body: Any) -> ChosenKeys | None:
@@ -171,6 +175,15 @@ def _keys(body: Any) -> ChosenKeys | None:
     if problem := keys.problem():
         raise InvalidSignalError(f"keys: {problem}")
     return keys
+
+
+def _table_of_keys(body: Mapping[str, Any] | None) -> TableId | None:
+    names = [] if body is None else [body[name] for name in ("database", "table") if name in body]
+    if not names:
+        return None
+    if len(names) != 2 or not all(isinstance(name, str) for name in names):
+        raise InvalidSignalError(f"keys: {_shown(names)} are not the strings database and table")
+    return TableId(*names)
 
 
 def _condition(entry: Any) -> tuple[TableExpression, str]:

@@ -11,19 +11,21 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from tailrace.producer.errors import StateLostError, TableNotReadError
+from tailrace.producer.errors import KeysRefusedError, StateLostError, TableNotReadError
 from tailrace.producer.kafka import state_store
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
-from tailrace.producer.kafka.state_store import State, StoredOffset, table_key
+from tailrace.producer.kafka.state_store import REQUEST_START, State, StoredOffset, split_key, table_key
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.runtime.errors import KafkaUnavailableError
 from tailrace.schemas.names import state_topic
+from tailrace.schemas.verification import ChosenKeys
 
 _POLL_S: Final = 0.2
 _LEVELS: Final = {True: IsolationLevel.READ_COMMITTED, False: IsolationLevel.READ_UNCOMMITTED}
@@ -36,6 +38,10 @@ class ProducerProgress:
         self._settings, self._topic, self._read_offset = settings, state_topic(prefix), read_offset
         self._table = table
         self._kept = (state_store.FORMAT_KEY, state_store.OFFSET_KEY, state_store.SIGNALS_KEY, table_key(table))
+        self._split_start = split_key(f"{table}:")
+        self._own: bytes | None = None
+        self._own_keys: ChosenKeys | None = None
+        self._own_read = False
         self._records: dict[bytes, bytes] = {}
         self._reached = 0
         self._admin = AdminClient(settings.common())
@@ -94,18 +100,36 @@ class ProducerProgress:
                 )
             time.sleep(_POLL_S)
 
+    def expect(self, keys: ChosenKeys) -> None:
+        """Look from now on for the request of a signal that has these keys."""
+        self.refresh()
+        self._own, self._own_keys, self._own_read = None, keys, False
+
     def wait_until_served(self, signal: int, timeout_s: float) -> None:
-        """Wait until the signal at an offset of its topic is processed, and no incremental snapshot is pending."""
+        """Wait until the request of the signal at an offset of its topic has been served.
+
+        Raises KeysRefusedError if the producer has refused the signal, or has cancelled its request.
+        """
         until = time.monotonic() + timeout_s
         while True:
             state = self.refresh()
             processed = -1 if state.signals is None else int(state.signals["kafka"])
-            if processed >= signal and not state.requests:
-                return
+            if processed >= signal and (self._own is None or self._own not in self._records):
+                if self._own_read:
+                    return
+                raise KeysRefusedError(
+                    "the producer has refused to read the rows again"
+                    if self._own is None
+                    else "the rows were not read again: their request was cancelled",
+                    hint="its log has the reason, with the signal; then run the command again",
+                    table=str(self._table),
+                )
             if time.monotonic() > until:
                 raise KafkaUnavailableError(
                     "the producer has not read the rows again",
-                    hint="start it, resume its snapshots, or look into its log",
+                    hint="start it, resume its snapshots, or look into its log; a signal stop-snapshot with the table "
+                    "removes the request",
+                    table=str(self._table),
                     waited_s=timeout_s,
                     signal=signal,
                     processed=processed,
@@ -155,12 +179,26 @@ class ProducerProgress:
             raise translate(error, f"reading the ends of {topic}") from error
 
     def _keep(self, key: bytes, value: bytes | None) -> None:
-        if key not in self._kept and not key.startswith(state_store.REQUEST_START):
+        if value is not None and self._own_keys is not None:
+            if key.startswith(REQUEST_START) and self._own is None and self._is_own(value):
+                self._own = key
+            elif key.startswith(self._split_start) and self._own in self._records:
+                self._own_read = True  # the rows of keys are one split
+        if key not in self._kept and not key.startswith(REQUEST_START):
             return
         if value is None:
             self._records.pop(key, None)
         else:
             self._records[key] = value
+
+    def _is_own(self, request: bytes) -> bool:
+        body = orjson.loads(request)
+        table, keys = TableId(body["database"], body["table"]), body.get("keys")
+        return (
+            table == self._table
+            and keys is not None
+            and ChosenKeys(tuple(keys["columns"]), tuple(keys["texts"])) == self._own_keys
+        )
 
     def close(self) -> None:
         """Close the clients."""

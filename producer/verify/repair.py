@@ -23,9 +23,10 @@ _SERVED_S: Final = 600.0
 
 
 def repair(config: ProducerConfig, table: TableId, progress: ProducerProgress, keys: ChosenKeys) -> None:
-    """Return when the producer has read the rows, or has refused the signal, which its log tells.
+    """Return when the producer has read the rows; without keys nothing happens.
 
-    Raises ConfigError if it does not read a topic of signals; without keys nothing else happens.
+    Raises KeysRefusedError if it has not read them: its log has the reason. Raises ConfigError if it does not read a
+    topic of signals.
     """
     if "kafka" not in config.signals.channels:
         raise ConfigError(
@@ -33,12 +34,16 @@ def repair(config: ProducerConfig, table: TableId, progress: ProducerProgress, k
         )
     if not keys.texts:
         return
+    progress.expect(keys)
     progress.barrier()  # other snapshots of the table would have its signal refused
     name = re.escape(str(table))
     body = {
         "id": f"verify-{uuid4()}",
         "type": "execute-snapshot",
-        "data": {"data-collections": [name], "keys": asdict(keys)},
+        "data": {
+            "data-collections": [name],
+            "keys": {**asdict(keys), "database": table.database, "table": table.table},
+        },
     }
     topic, reports = signal_topic(config), list[tuple[KafkaError | None, int | None]]()
     try:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -32,7 +33,7 @@ from tailrace.schemas.verification import (
     Window,
     is_canonical,
 )
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import SinkError, as_tailrace_error
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.source.topic_ends import end_offsets
@@ -162,19 +163,15 @@ class TableComparison:
         sums, window = self._source.sums(chosen.names)
         stored = bucket_sums(texts.checksums(self._target(window).rows))
         result = Outcome(sum(each.rows for each in sums.values()), chosen.excluded)
-        shown: dict[str, Difference] = {}
         unequal: list[str] = []
-        for difference in self._differing(texts, chosen.names, list(_parts(sums, stored)), None, result):
-            if len(shown) < _SHOWN:
-                shown[difference.key] = difference
-            else:
-                report(plan, chosen.names, difference)
+        differences = self._differing(texts, chosen.names, list(_parts(sums, stored)), None, result)
+
+        def with_rows(keys: Collection[str]) -> Mapping[str, Difference]:
+            return self._look(texts, chosen.names, Keys.of_texts(keys), keys, with_rows=True)[0]
+
+        for difference in told(differences, with_rows, partial(report, plan, chosen.names)):
             if repair and len(unequal) <= MAX_REPAIRED and difference.kind != "twice":
                 unequal.append(difference.key)
-        if shown:  # those that are equal now, or have changed since, are told without their rows
-            found, _ = self._look(texts, chosen.names, Keys.of_texts(shown), shown, with_rows=True)
-            for key, difference in shown.items():
-                report(plan, chosen.names, found.get(key, difference))
         if len(unequal) > MAX_REPAIRED:
             log.error(
                 "not repaired: too many keys differ",
@@ -182,7 +179,11 @@ class TableComparison:
                 topic=plan.topic,
             )
         elif unequal:
-            self._repair(plan, texts, chosen.names, unequal, result)
+            try:
+                self._repair(plan, texts, chosen.names, unequal, result)
+            except Exception as error:  # noqa: BLE001 - what differs is known
+                reason = as_tailrace_error(error, "the rows cannot be compared again")
+                log.error("not repaired, or not known to be", topic=plan.topic, error=str(reason))
         return result
 
     def _repair(
@@ -195,11 +196,12 @@ class TableComparison:
         for chosen in _chosen(plan, known) if known else ():
             log.info("rows are read again", topic=plan.topic, keys=len(chosen.texts))
             self._source.repair(chosen)
-        twice, undecided = result.different["twice"], result.undecided
-        result.different.clear()
-        left = [each.key for each in self._differing(texts, columns, _parts_of(keys), set(keys), result)]
-        result.repaired = len(keys) - len(left) - (result.undecided - undecided)
-        result.different.update({"twice": twice} if twice else {})
+        again = Outcome(result.rows, result.excluded)
+        left = [each.key for each in self._differing(texts, columns, _parts_of(keys), set(keys), again)]
+        result.repaired = len(keys) - len(left) - again.undecided
+        result.undecided += again.undecided
+        twice = result.different["twice"]
+        result.different = again.different + Counter({"twice": twice} if twice else {})
         if left:
             log.warning(
                 "keys still differ after their rows were read again",
@@ -312,6 +314,32 @@ class TableComparison:
         if any(row["truncated"] for row in found):
             raise SinkError("the table was truncated while it was compared", hint="run the command again", topic=topic)
         return {row["key"] for row in found}
+
+
+def told(
+    differences: Iterable[Difference],
+    with_rows: Callable[[Collection[str]], Mapping[str, Difference]],
+    report: Callable[[Difference], None],
+) -> Iterator[Difference]:
+    """Yield differences, and report each: the first ones behind all of them, with their rows.
+
+    If they cannot be read to the end, the first ones are reported without their rows. Those that are equal when their
+    rows are read, or have changed since, have none either.
+    """
+    shown: dict[str, Difference] = {}
+    found: Mapping[str, Difference] = {}
+    try:
+        for difference in differences:
+            if len(shown) < _SHOWN:
+                shown[difference.key] = difference
+            else:
+                report(difference)
+            yield difference
+        if shown:
+            found = with_rows(shown.keys())
+    finally:
+        for key, difference in shown.items():
+            report(found.get(key, difference))
 
 
 def _difference(key: str, row: str | None, found: list[str], *, with_rows: bool) -> Difference:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tailrace.producer.errors import KeysRefusedError
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.verify.table_checksums import answers
 from tailrace.schemas.verification import (
@@ -167,17 +167,20 @@ def test_keys_that_no_row_can_have_leave_the_table_healthy(
     """The request alone is refused, or the key alone is left out; no row is lost in a target."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(50))")
     database.execute("INSERT INTO t VALUES (7, 'kept')")
-    chosen = [
-        ChosenKeys(("id",), ("7 ",)),  # refused as a signal
-        ChosenKeys(("id",), ("8", "07")),  # cancelled by the reader
-        ChosenKeys(("ID",), ("7",)),
-        ChosenKeys(("id",), ("N", "99999999999", "7", "9")),
+    refused = [
+        (ChosenKeys(("id",), ("7 ",)), "has refused to read"),  # as a signal
+        (ChosenKeys(("id",), ("8", "07")), "request was cancelled"),  # by the reader
+        (ChosenKeys(("ID",), ("7",)), "request was cancelled"),
     ]
-    with CaptureThread(settings_of(mysql_server, kafka_broker, prefix, database)) as capture:
+    topic = f"{prefix}.{database.name}.t"
+    settings = settings_of(mysql_server, kafka_broker, prefix, database)
+    with CaptureThread(settings) as capture:
         capture.wait_snapshot()
-        for number, keys in enumerate(chosen, 1):
-            request_keys(kafka_broker, prefix, database.name, keys)
-            eventually(partial(served, kafka_broker, prefix, number), "the signal is processed")
+        for keys, reason in refused:
+            with pytest.raises(KeysRefusedError, match=reason):
+                list(answers(configured(settings), topic, [RepairRequest(keys)]))
+        keys = ChosenKeys(("id",), ("N", "99999999999", "7", "9"))
+        assert len(list(answers(configured(settings), topic, [RepairRequest(keys)]))) == 2
         database.execute("INSERT INTO t VALUES (10, 'new')")
         capture.wait_position(mysql_server)
 

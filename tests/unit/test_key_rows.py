@@ -13,7 +13,9 @@ from tailrace.producer.errors import KeysRefusedError, SourceError
 from tailrace.producer.model.codec import SnapshotEnvelope
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.key_rows import MySqlKeyRows
+from tailrace.producer.mysql.types.canonical import canonical_text
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
+from tailrace.schemas.verification import TextForm
 from tests.support.values import value_options
 
 INT = Column("k", "int", nullable=False)
@@ -141,3 +143,20 @@ def test_a_text_of_no_value_makes_no_row(column: Column, text: str, options: dic
 )
 def test_a_row_has_the_value_of_its_text(column: Column, text: str, key: object, options: dict[str, Any]) -> None:
     assert deleted(column, text, **options) == key
+
+
+@pytest.mark.parametrize(
+    ("length", "charset", "form"),
+    [
+        (4 * 255, "utf8mb4", TextForm.BYTES),
+        (4 * 257, "utf8mb4", TextForm.DIGEST),
+        (3 * 255, "utf8mb3", TextForm.BYTES),
+        (1000, "ascii", TextForm.BYTES),
+        (255, "latin1", TextForm.BYTES),
+        (300, "latin1", TextForm.DIGEST),
+    ],
+)
+def test_a_text_is_a_digest_if_it_can_be_long(length: int, charset: str, form: TextForm) -> None:
+    """The length of a column is in bytes."""
+    column = Column("k", "varchar", nullable=False, length=length, charset=charset)
+    assert canonical_text(column, value_options()).form is form

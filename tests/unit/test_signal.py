@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,25 @@ def test_keys_are_those_of_one_table() -> None:
     for more in ({"additional-conditions": [{"data-collection": "db.a", "filter": "x"}]}, {"type": "BLOCKING"}):
         with pytest.raises(InvalidSignalError, match=r"keys are those of one table|whole SELECT"):
             execute("db.a", keys=keys, **more)
+
+
+def test_the_table_of_keys_is_exact_where_it_is_named() -> None:
+    """The names of two tables can differ by case, or by the place of the point."""
+    tables = [TableId("shop", "Orders"), TableId("shop", "orders"), TableId("a.b", "c"), TableId("a", "b.c")]
+    for table in tables:
+        names = {"database": table.database, "table": table.table}
+        keys = {"columns": ["id"], "texts": ["1"], **names}
+        result = apply_signal(
+            IncrementalSnapshotQueue(), execute(re.escape(str(table)), keys=keys), "x", tables, lambda _: False
+        )
+        assert [request.table for request in result.queue.requests] == [table]
+        assert result.warning == ""
+    missing = execute("shop.other", keys=keys | {"database": "shop", "table": "other"})
+    result = apply_signal(IncrementalSnapshotQueue(), missing, "x", tables, lambda _: False)
+    assert (result.queue.requests, result.warning) == ((), "no captured table matches shop.other")
+    for wrong in ({"database": "shop"}, {"database": "shop", "table": 1}):
+        with pytest.raises(InvalidSignalError, match="are not the strings database and table"):
+            execute("shop.t", keys={"columns": ["id"], "texts": ["1"], **wrong})
 
 
 def test_tables_are_added_once_and_started_is_sent_once() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 import pytest
 
 from tailrace.schemas.verification import (
@@ -19,8 +21,9 @@ from tailrace.schemas.verification import (
     from_line,
     to_line,
 )
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.verify.command import shown_difference
-from tailrace.spark_consumer.verify.compare import Difference
+from tailrace.spark_consumer.verify.compare import Difference, told
 
 TABLE = ComparedTable(
     "p.shop.t",
@@ -91,3 +94,29 @@ def test_the_rows_are_shown_without_their_key_and_what_is_equal() -> None:
     assert rows("different", row, f"{key},N,ab") == ({"score": -0.5}, {"score": None})
     assert rows("twice", row, row, f"{key},N,ab") == ({"score": -0.5}, [{"score": -0.5}, {"score": None}])
     assert rows("twice", row, row, row) == ({}, [{}, {}])
+
+
+def test_differences_are_told_also_if_a_later_part_cannot_be_compared() -> None:
+    known = [Difference("1", "missing"), Difference("2", "extra")]
+    reported: list[Difference] = []
+
+    def differing() -> Iterator[Difference]:
+        yield from known
+        raise SinkError("the target went back")
+
+    with pytest.raises(SinkError):
+        list(told(differing(), lambda _: {}, reported.append))
+    assert reported == known
+
+    def with_rows(keys: Collection[str]) -> dict[str, Difference]:
+        if fails:
+            raise SinkError("the target went back")
+        return {key: Difference(key, "missing", ("1,a", [])) for key in keys if key == "1"}
+
+    fails, reported = True, []
+    with pytest.raises(SinkError):
+        list(told(known, with_rows, reported.append))
+    assert reported == known
+    fails, reported = False, []
+    assert list(told(known, with_rows, reported.append)) == known
+    assert reported == [Difference("1", "missing", ("1,a", [])), known[1]]

@@ -18,10 +18,13 @@ from tailrace.producer.model.table import Column, quote
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.spatial import NOTHING
 from tailrace.producer.mysql.types.temporal import DAY_US
+from tailrace.producer.mysql.types.text import UTF8
 from tailrace.schemas.verification import NULL, TextForm
 
 _MAX_HEX: Final = 1024
 """Bytes of a column from which its text is a digest: a row of digits must fit max_allowed_packet."""
+_SHORTER: Final = UTF8 | {"ascii"}
+"""Character sets whose text has no more bytes in utf8mb4; one byte of others is at most four."""
 _FIRST_NANOS: Final = "1677-09-21 00:12:43.145225"
 _LAST_NANOS: Final = "2262-04-11 23:47:16.854775"
 
@@ -67,8 +70,9 @@ def _bit(column: Column, options: ValueOptions) -> CanonicalText:  # noqa: ARG00
 
 
 def _text(column: Column, options: ValueOptions) -> CanonicalText:  # noqa: ARG001
-    length = max(column.length, sum(len(label) + 1 for label in column.enum_values))
-    return _bytes(f"CONVERT({quote(column.name)} USING utf8mb4)", 4 * length)
+    labels = 4 * sum(len(label) + 1 for label in column.enum_values)
+    length = column.length if column.charset in _SHORTER else 4 * column.length
+    return _bytes(f"CONVERT({quote(column.name)} USING utf8mb4)", max(length, labels))
 
 
 def _fixed_binary(column: Column, options: ValueOptions) -> CanonicalText:  # noqa: ARG001
