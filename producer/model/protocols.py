@@ -131,6 +131,10 @@ class KeyRows(Protocol):
     def condition(self) -> str:
         """The condition that the rows of the keys meet, and no others."""
 
+    @property
+    def unbounded(self) -> str:
+        """The name of the first key column, if an index does not find the rows of each key by it; or ''."""
+
     def absent(self, task: SplitQuery) -> list[str]:
         """Return the keys that have no row now."""
 

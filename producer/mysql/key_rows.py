@@ -90,6 +90,13 @@ class MySqlKeyRows:
         listed = ",".join(f"'{key}'" for key in self._keys)
         return f"({' OR '.join(bounds)}) AND {self._joined} IN ({listed})"
 
+    @property
+    def unbounded(self) -> str:
+        """The name of the first key column, if an index does not find the rows of each key by it; or ''."""
+        column, each = self._columns[0], self._texts[0]
+        found = (self._literal(column, each.form, key.partition(",")[0]) for key in self._keys)
+        return "" if all(found) else column.name
+
     def absent(self, task: SplitQuery) -> list[str]:
         """Return the keys that have no row now."""
         table, condition = task.table.quoted, f"{split_sql.predicate(task.columns, task.range)} AND {self.condition}"
@@ -129,18 +136,25 @@ class MySqlKeyRows:
         """Return the SQL of the only value that a column can have with a text; '' if that is not known."""
         kind = column.data_type
         if text == NULL:
-            return ""
+            return ""  # the text of other values, too
         if kind in _INTEGERS or form is TextForm.DECIMAL:
             return self._digits(column, text)
         if form in {TextForm.DATE, TextForm.DATETIME}:  # in a key, other values are faults of the table
             return f"'{text}'" if self._options.conversion_failures == "fail" else ""
+        if (kind == "year" and text != "1900") or (kind == "bit" and form is TextForm.INTEGER):
+            return text
+        if kind == "bit":
+            return str(int.from_bytes(bytes.fromhex(text), "little"))
         if kind in _NO_VALUE:
             return f"CONVERT(_utf8mb4 x'{text}' USING utf8mb4)"
         if form is TextForm.BYTES and kind in _TEXT and column.charset in _CHARSETS:
             collation = self._found.collations[column.name].name
             return f"CONVERT(_utf8mb4 x'{text}' USING {column.charset}) COLLATE {collation}"
-        if form is TextForm.BYTES and column.charset == "binary" and self._options.binary_handling_mode == "bytes":
-            return f"x'{text}'"
+        if form is TextForm.BYTES and column.charset == "binary":
+            if self._options.binary_handling_mode == "bytes":
+                return f"x'{text}'"
+            digits = bytes.fromhex(text)
+            return f"x'{digits.decode()}'" if _HEX.fullmatch(digits) else "NULL"
         return ""
 
     @staticmethod

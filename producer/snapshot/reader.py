@@ -46,6 +46,8 @@ log = structlog.get_logger(__name__)
 BARRIER_TIMEOUT_S: Final = 60.0
 """How long the server may take to make the transactions visible that the stream has read."""
 
+MAX_SCANNED: Final = 100_000
+"""Rows of a table that may be read to find those of keys."""
 _SHOWN: Final = 200
 _MAX_DEFINITIONS: Final = 16
 """Tables whose compiled versions a reader keeps; it reads few tables at a time."""
@@ -215,11 +217,21 @@ class SnapshotReader:
                 key=", ".join(captured.codec.schema.key),
             )
         try:
-            return self._session.key_rows(captured.table, self._settings.values, keys.texts)
+            found = self._session.key_rows(captured.table, self._settings.values, keys.texts)
         except NotComparedError as error:
             raise KeysRefusedError(
                 f"rows are not read by their keys: {error}", hint="request a snapshot of the whole table"
             ) from error
+        # Each change of the table waits meanwhile.
+        if found.unbounded and (rows := self._session.estimated_rows(captured.table.id)) > MAX_SCANNED:
+            raise KeysRefusedError(
+                "rows are not read by their keys: an index does not find them, and the table is large",
+                hint="request a snapshot of the whole table",
+                column=found.unbounded,
+                estimated_rows=rows,
+                most=MAX_SCANNED,
+            )
+        return found
 
     def _write_deletes(
         self, captured: CapturedTable, found: KeyRows, keys: list[str], envelope: SnapshotEnvelope, headers: Headers

@@ -160,3 +160,33 @@ def test_a_text_is_a_digest_if_it_can_be_long(length: int, charset: str, form: T
     """The length of a column is in bytes."""
     column = Column("k", "varchar", nullable=False, length=length, charset=charset)
     assert canonical_text(column, value_options()).form is form
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "term", "options"),
+    [
+        (Column("k", "binary", nullable=False, length=2, charset="binary"), "6162", "`k`=x'6162'", {}),
+        (
+            Column("k", "binary", nullable=False, length=2, charset="binary"),
+            b"00ff".hex().upper(),
+            "`k`=x'00ff'",
+            {"binary_handling_mode": "hex"},
+        ),
+        (
+            Column("k", "binary", nullable=False, length=2, charset="binary"),
+            b"00FF".hex().upper(),
+            "`k`=NULL",
+            {"binary_handling_mode": "hex"},
+        ),
+        (Column("k", "year", nullable=False), "2155", "`k`=2155", {}),
+        (Column("k", "year", nullable=False), "1900", "", {}),
+        (Column("k", "bit", nullable=False, length=9), "2C01", "`k`=300", {}),
+        (Column("k", "bit", nullable=False, length=1), "1", "`k`=1", {}),
+        (Column("k", "float", nullable=False), double(0.5), "", {}),
+        (Column("k", "int"), "N", "", {}),
+    ],
+)
+def test_an_index_finds_the_rows_of_a_key(column: Column, text: str, term: str, options: dict[str, Any]) -> None:
+    rows = key_rows(column, text, **options)
+    assert rows.unbounded == ("" if term else "k")
+    assert rows.condition.startswith(f"(({term}))" if term else "(1=1)")
