@@ -169,7 +169,7 @@ class TableComparison:
         def with_rows(keys: Collection[str]) -> Mapping[str, Difference]:
             return self._look(texts, chosen.names, Keys.of_texts(keys), keys, with_rows=True)[0]
 
-        for difference in told(differences, with_rows, partial(report, plan, chosen.names)):
+        for difference in with_reports(differences, with_rows, partial(report, plan, chosen.names)):
             if repair and len(unequal) <= MAX_REPAIRED and difference.kind != "twice":
                 unequal.append(difference.key)
         if len(unequal) > MAX_REPAIRED:
@@ -196,12 +196,12 @@ class TableComparison:
         for chosen in _chosen(plan, known) if known else ():
             log.info("rows are read again", topic=plan.topic, keys=len(chosen.texts))
             self._source.repair(chosen)
-        again = Outcome(result.rows, result.excluded)
-        left = [each.key for each in self._differing(texts, columns, _parts_of(keys), set(keys), again)]
-        result.repaired = len(keys) - len(left) - again.undecided
-        result.undecided += again.undecided
+        second = Outcome(result.rows, result.excluded)
+        left = [each.key for each in self._differing(texts, columns, _parts_of(keys), set(keys), second)]
+        result.repaired = len(keys) - len(left) - second.undecided
+        result.undecided += second.undecided
         twice = result.different["twice"]
-        result.different = again.different + Counter({"twice": twice} if twice else {})
+        result.different = second.different + Counter({"twice": twice} if twice else {})
         if left:
             log.warning(
                 "keys still differ after their rows were read again",
@@ -316,7 +316,7 @@ class TableComparison:
         return {row["key"] for row in found}
 
 
-def told(
+def with_reports(
     differences: Iterable[Difference],
     with_rows: Callable[[Collection[str]], Mapping[str, Difference]],
     report: Callable[[Difference], None],

@@ -23,7 +23,7 @@ from tailrace.schemas.verification import (
 )
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.verify.command import shown_difference
-from tailrace.spark_consumer.verify.compare import Difference, told
+from tailrace.spark_consumer.verify.compare import Difference, with_reports
 
 TABLE = ComparedTable(
     "p.shop.t",
@@ -96,7 +96,7 @@ def test_the_rows_are_shown_without_their_key_and_what_is_equal() -> None:
     assert rows("twice", row, row, row) == ({}, [{}, {}])
 
 
-def test_differences_are_told_also_if_a_later_part_cannot_be_compared() -> None:
+def test_differences_are_reported_also_if_a_later_part_cannot_be_compared() -> None:
     known = [Difference("1", "missing"), Difference("2", "extra")]
     reported: list[Difference] = []
 
@@ -105,7 +105,7 @@ def test_differences_are_told_also_if_a_later_part_cannot_be_compared() -> None:
         raise SinkError("the target went back")
 
     with pytest.raises(SinkError):
-        list(told(differing(), lambda _: {}, reported.append))
+        list(with_reports(differing(), lambda _: {}, reported.append))
     assert reported == known
 
     def with_rows(keys: Collection[str]) -> dict[str, Difference]:
@@ -115,8 +115,8 @@ def test_differences_are_told_also_if_a_later_part_cannot_be_compared() -> None:
 
     fails, reported = True, []
     with pytest.raises(SinkError):
-        list(told(known, with_rows, reported.append))
+        list(with_reports(known, with_rows, reported.append))
     assert reported == known
     fails, reported = False, []
-    assert list(told(known, with_rows, reported.append)) == known
+    assert list(with_reports(known, with_rows, reported.append)) == known
     assert reported == [Difference("1", "missing", ("1,a", [])), known[1]]
