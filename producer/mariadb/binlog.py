@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from tailrace.producer.errors import BinlogError, SourceUnavailableError
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.mariadb.catalog import LoggedTables, hidden_column
 from tailrace.producer.mariadb.declared_types import EnclosingTransaction, TypeSource
 from tailrace.producer.mariadb.gtid import Gtid, GtidPosition
-from tailrace.producer.mariadb.offset import MariaDbOffset, server_identity
+from tailrace.producer.mariadb.offset import MariaDbOffset, require_server
 from tailrace.producer.mariadb.statement import own_statement
 from tailrace.producer.model.binlog_events import Event, QueryEvent, TableVersion, TransactionBegin
 from tailrace.producer.model.ddl import Change, DdlEffect
@@ -178,16 +178,14 @@ class MariaDbParser(BinlogParser):
         tables: LoggedTables,
         *,
         types: TypeSource,
-        effects: Callable[[QueryEvent], Sequence[DdlEffect]],
     ) -> None:
-        """``effects`` says what a statement does to tables."""
         super().__init__(captures)
         self._types = types
-        self._effects = effects
         self._begins = {GTID}
         self._native = None  # it knows transactions of MySQL only
         self._definitions: LoggedDefinitions = LoggedDefinitions(captures, tables, self._with_types)
         self._transactions: MariaDbTransactions = MariaDbTransactions(captures, start)
+        self._transactions.redefined = self._on_statement
 
     def _with_types(self, table: TableVersion) -> TableVersion:
         current = self._transactions
@@ -215,9 +213,9 @@ class MariaDbParser(BinlogParser):
             _, _, name_length, _, status_length = POST_HEADER.unpack_from(data, start)
             head = start + POST_HEADER.size + status_length + name_length + 1
             body = data[start:head] + uncompressed(data[head:end])
-            self._statement(body, 0, len(body), position, events)
+            events.extend(self._transactions.statement(body, 0, len(body), position))
         elif event_type == event_types.QUERY:
-            self._statement(data, start, end, position, events)
+            events.extend(self._transactions.statement(data, start, end, position))
         elif event_type == event_types.FORMAT_DESCRIPTION:
             self._on_format(_read_format(data, start, stop))
         elif event_type not in IGNORED:
@@ -227,14 +225,9 @@ class MariaDbParser(BinlogParser):
                     self._definitions.forget()
                 events.extend(self._transactions.begun)
 
-    def _statement(self, data: bytes, start: int, stop: int, position: EventPosition, events: list[Event]) -> None:
-        found = self._transactions.statement(data, start, stop, position)
-        for event in found:
-            if isinstance(event, QueryEvent):
-                self._definitions.forget()  # the same bytes may describe another type behind it
-                events.append(event._replace(redefined=self._types.on_statement(event, self._effects(event))))
-            else:
-                events.append(event)
+    def _on_statement(self, event: QueryEvent) -> tuple[TableId, ...]:
+        self._definitions.forget()  # the same bytes may describe another type behind it
+        return self._types.on_statement(event)
 
     def _rows(self, event_type: int, data: bytes, start: int, stop: int, position: EventPosition) -> Sequence[Event]:
         rows = self._parse_rows_v1(event_type, data, start, stop, position)
@@ -284,7 +277,7 @@ class MariaDbStream(BinlogStream):
         super().__init__(settings, start=start.gtids, server_id=server_id, captures=captures)
         self._first_file, self._first_pos = first_file, first_pos
         before = GtidPosition({}) if first_file else GtidPosition.of(start.gtids)
-        self._parser = MariaDbParser(captures, before, tables, types=types, effects=self.ddl_effects)
+        self._parser = MariaDbParser(captures, before, tables, types=types)
         self._server = start.server_uuid
         self._tables = tables
 
@@ -312,13 +305,7 @@ class MariaDbStream(BinlogStream):
 
     def _connect(self) -> None:
         super()._connect()
-        if (found := server_identity(self._connection)) != self._server:
-            raise SourceUnavailableError(
-                "the connection reached another server than the session that located the position",
-                hint="check that database.hostname names one server at a time",
-                expected=self._server,
-                found=found,
-            )
+        require_server(self._connection, self._server)
         with self._connection.cursor() as cursor:
             cursor.execute("SET @mariadb_slave_capability = 4")  # all events are sent as they are
             if not self._first_file:

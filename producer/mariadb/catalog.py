@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pymysql.connections import Connection
 
+from tailrace.producer.mariadb.offset import require_server
 from tailrace.producer.model.protocols import TableFilter
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, TableId
 from tailrace.producer.mysql import catalog
 from tailrace.producer.mysql.catalog_session import MySqlCatalogSession, ReconnectingSession
-from tailrace.producer.mysql.connection import binlog_position, query
+from tailrace.producer.mysql.connection import binlog_position, binlog_status, excluded_databases, query
 from tailrace.runtime.errors import SchemaError
+
+T = TypeVar("T")
 
 VERSIONED: Final = "SYSTEM VERSIONED"
 _SEQUENCE: Final = "SEQUENCE"
@@ -134,8 +137,17 @@ class LoggedTables:
     The catalog may be later than the binlog: a table that it does not have is taken as the binlog describes it.
     """
 
-    def __init__(self, connect: Callable[[], Connection[Any]]) -> None:
+    def __init__(self, connect: Callable[[], Connection[Any]], server: str) -> None:
+        """``server``: the identity of the one whose binlog is read."""
         self._session = ReconnectingSession(connect)
+        self._server = server
+
+    def _run(self, work: Callable[[Connection[Any]], T]) -> T:
+        def on_same_server(connection: Connection[Any]) -> T:
+            require_server(connection, self._server)
+            return work(connection)
+
+        return self._session.run(on_same_server)
 
     def is_sequence(self, table: TableId) -> bool:
         """Whether what has the columns of a sequence is one, or was: the server logs NEXTVAL as a row of it.
@@ -155,14 +167,21 @@ class LoggedTables:
 
         def read(connection: Connection[Any]) -> tuple[dict[str, str], str, int]:
             found = _column_types(connection, table)
+            options = excluded_databases(binlog_status(connection))
+            if options:
+                raise SchemaError(
+                    f"the types of columns of {table} are not known: the binlog lacks statements that are run with "
+                    f"another database in use ({options}), and does not tell BINARY from UUID, INET4 and INET6",
+                    hint="exclude the table, or start the server without these options",
+                )
             file, pos, _ = binlog_position(connection)
             return found, file, pos
 
-        return self._session.run(read)
+        return self._run(read)
 
     def _kind(self, table: TableId) -> str:
         sql = "SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-        rows = self._session.run(lambda c: query(c, sql, table))
+        rows = self._run(lambda c: query(c, sql, table))
         return str(rows[0][0]) if rows else ""
 
     def close(self) -> None:

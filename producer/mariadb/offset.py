@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from pymysql.connections import Connection
 
-from tailrace.producer.errors import BinlogError
+from tailrace.producer.errors import BinlogError, SourceUnavailableError
 from tailrace.producer.mariadb.gtid import Gtid, GtidPosition
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql import connection as database
@@ -74,6 +74,17 @@ def server_identity(session: Connection[Any]) -> str:
     found = {str(name): str(value) for name, value in rows}
     own = found.get("server_uid") or f"{found['hostname']}:{found['port']}"
     return f"{found['server_id']}-{own}"
+
+
+def require_server(session: Connection[Any], server: str) -> None:
+    """Raise SourceUnavailableError if a connection has not reached the server whose binlog is read."""
+    if (found := server_identity(session)) != server:
+        raise SourceUnavailableError(
+            "the connection reached another server than the session that located the position",
+            hint="check that database.hostname names one server at a time",
+            expected=server,
+            found=found,
+        )
 
 
 def current_offset(session: Connection[Any], *, epoch: int = 1) -> MariaDbOffset:

@@ -13,7 +13,7 @@ from pymysql.connections import Connection
 from tailrace.producer.mariadb import catalog
 from tailrace.producer.mariadb.binlog import MariaDbStream
 from tailrace.producer.mariadb.catalog import LoggedTables, MariaDbCatalogSession
-from tailrace.producer.mariadb.declared_types import CurrentTypes, EarlierTypes, StatementsAhead
+from tailrace.producer.mariadb.declared_types import CurrentTypes, EarlierTypes
 from tailrace.producer.mariadb.gtid import GtidPosition, GtidState
 from tailrace.producer.mariadb.history import MariaDbHistory
 from tailrace.producer.mariadb.offset import (
@@ -31,6 +31,7 @@ from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql import resume
+from tailrace.producer.mysql.binlog.log_ahead import LogAhead
 from tailrace.producer.mysql.binlog.packets import FIRST_EVENT
 from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.connection import SourceSettings, query
@@ -86,23 +87,22 @@ class MariaDbSource(MySqlSource):
     ) -> ChangeStream:
         """Request the binlog by GTID position."""
         offset = mariadb_offset(start)
-        tables = LoggedTables(self.connect)
+        tables = LoggedTables(self.connect, offset.server_uuid)
 
-        def open_log(file: str, pos: int) -> MariaDbStream:
-            ahead = MariaDbStream(
+        def open_log(begin: tuple[str, int]) -> MariaDbStream:
+            file, pos = begin
+            return MariaDbStream(
                 self._settings,
                 start=offset,
                 server_id=self._server_id ^ (1 << 30),
                 captures=lambda _: False,
-                tables=LoggedTables(self.connect),
+                tables=LoggedTables(self.connect, offset.server_uuid),
                 types=EarlierTypes(types),
                 first_file=file,
                 first_pos=FIRST_EVENT if pos >> 32 else pos,  # a request has 32 bits for it
             )
-            ahead.open()
-            return ahead
 
-        types = CurrentTypes(definitions, tables, lambda: StatementsAhead(open_log, captures))
+        types = CurrentTypes(definitions, tables, lambda: LogAhead(open_log))
         stream = MariaDbStream(
             self._settings,
             start=offset,
@@ -117,7 +117,7 @@ class MariaDbSource(MySqlSource):
             start=offset,
             server_id=self._server_id,
             captures=captures,
-            tables=lambda: LoggedTables(self.connect),
+            tables=lambda: LoggedTables(self.connect, offset.server_uuid),
             types=lambda gtid: EarlierTypes(types, gtid),
             max_search_bytes=self._max_xa_search_bytes,
         )

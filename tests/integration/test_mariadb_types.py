@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tailrace.producer.app.connection_settings import mysql_source
+from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.mariadb.catalog import LoggedTables
+from tailrace.producer.mariadb.source import MariaDbSource
 from tailrace.producer.model.binlog_events import ChangeRefused, RowsEvent, TableVersion
 from tailrace.producer.model.protocols import ChangeStream, Offset, Source
 from tailrace.producer.model.split import Range
@@ -148,42 +151,99 @@ def test_types_before_a_statement_that_was_executed_already(source: Source, mari
     known = [TableVersion(TableId(maria.name, "t"), (Column("v", "uuid"),), (), b"")]
     with closing(source.open_stream(start, lambda _: True, (), known)) as stream:
         found = list(map(_types, _read(stream, 7)))
-    assert found[:4] == [["uuid"], ["binary"], ["uuid", "int"], ["uuid", "int"]]
-    assert [types[: len(unknown)] for types in found[4:6]] == [unknown, unknown]
+    assert found[:2] == [["uuid"], ["binary"]]
+    assert [types[: len(unknown)] for types in found[2:6]] == [unknown] * 4
     assert found[6] == ["uuid", "int"]
 
 
 @pytest.mark.parametrize(
     ("statements", "known"),
     [
-        (["ALTER TABLE t DROP n"], ["binary", "int"]),
-        (["ALTER TABLE t RENAME TO u", "CREATE TABLE t (id INT PRIMARY KEY, v UUID)"], None),
-        (["DROP TABLE t"], None),
-        (["CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, v UUID)"], None),
-        (["CREATE TABLE u LIKE t", "RENAME TABLE t TO w, u TO t"], None),
-        (
-            ["ALTER TABLE t COMMENT 'c'", "CREATE TABLE u (id INT)", "TRUNCATE t", "FLUSH BINARY LOGS"],
-            ["binary", "int"],
-        ),
+        (["ALTER TABLE t DROP n"], False),
+        (["ALTER TABLE t COMMENT 'c'"], False),
+        (["ALTER TABLE t RENAME TO u", "CREATE TABLE t (id INT PRIMARY KEY, v UUID)"], False),
+        (["DROP TABLE t"], False),
+        (["CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, v UUID)"], False),
+        (["CREATE TABLE u LIKE t", "RENAME TABLE t TO w, u TO t"], False),
+        (["CREATE TABLE u (id INT)", "TRUNCATE t", "FLUSH BINARY LOGS"], True),
     ],
 )
-def test_statements_behind_a_change(
-    source: Source, maria: Database, statements: list[str], known: list[str] | None
-) -> None:
-    """A statement counts if it may change which columns have one of the types."""
+def test_statements_behind_a_change(source: Source, maria: Database, statements: list[str], *, known: bool) -> None:
+    """Each statement counts that may change a table; what is stored holds up to there."""
     maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v BINARY(4), n INT)")
     start = _end(source)
     maria.execute("INSERT INTO t VALUES (1, 'a', 1)")
     for statement in statements:
         maria.execute(statement)
-    dropped = statements[0].startswith("ALTER TABLE t DROP")
     with closing(source.open_stream(start, lambda _: True)) as stream:
         [event] = _read(stream, 1)
-    assert isinstance(event, ChangeRefused if known is None or dropped else RowsEvent)
-    # A table that has none of the types gets none by a statement that names none.
+    assert isinstance(event, RowsEvent if known else ChangeRefused)
     without = [TableVersion(TableId(maria.name, "t"), (), (), b"")]
     with closing(source.open_stream(start, lambda _: True, (), without)) as stream:
         assert _types(_read(stream, 1)[0]) == ["binary", "int"]
+
+
+_SWAP = "MODIFY a BINARY(16), MODIFY b UUID"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [f"ALTER TABLE .p {_SWAP}"],
+        ["SET sql_mode=MSSQL", f"ALTER TABLE [p] {_SWAP}"],
+        ["SET sql_mode=ANSI_QUOTES", f"SET STATEMENT sql_mode='' FOR ALTER TABLE \"p\" {_SWAP}"],
+        ["SET sql_mode=MSSQL", "ALTER TABLE p DROP [a], DROP b, ADD [a] BINARY(16), ADD b UUID"],
+    ],
+)
+def test_statements_of_other_dialects(source: Source, maria: Database, statements: list[str]) -> None:
+    """No grammar decides that types stay in force."""
+    maria.execute("CREATE TABLE p (id INT PRIMARY KEY, a UUID, b BINARY(16))")
+    with closing(source.open_stream(_end(source), lambda _: True)) as stream:
+        maria.execute("INSERT INTO p VALUES (1, UUID(), 'b')")
+        assert _types(_read(stream, 1)[0]) == ["uuid", "binary"]
+        maria.execute("DELETE FROM p")
+        _read(stream, 1)
+        with maria.connect() as session, session.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        maria.execute("INSERT INTO p (id) VALUES (2)")
+        assert _types(_read(stream, 1)[0]) == ["binary", "uuid"]
+
+
+def test_catalog_of_another_server(source: Source, maria: Database) -> None:
+    """The stream may go on with the one that it has, while the name already leads to another."""
+    assert isinstance(source, MariaDbSource)
+    maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v UUID)")
+    offset = source.end_offset(epoch=1)
+    table = TableId(maria.name, "t")
+    with closing(LoggedTables(source.connect, offset.server_uuid)) as tables:
+        assert tables.column_types(table)[0] == {"id": "int", "v": "uuid"}
+    with (
+        closing(LoggedTables(source.connect, "7-other:3306")) as tables,
+        pytest.raises(SourceUnavailableError, match="another server"),
+    ):
+        tables.column_types(table)
+
+
+def test_statements_that_the_binlog_leaves_out(prefix: str) -> None:
+    """It has rows of a table, but not the statement of a session that uses an excluded database."""
+    from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415
+
+    with MariaDbServer(settings={**SOURCE, "binlog_ignore_db": "scratch"}) as filtering:
+        maria = Database(family(filtering), f"d_{prefix}")
+        broker = cast("KafkaBroker", SimpleNamespace(bootstrap="127.0.0.1:9"))
+        source = mysql_source(configured(source_settings(filtering, broker, prefix, maria.name)))
+        maria.execute("CREATE DATABASE scratch")
+        maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v UUID)")
+        maria.execute("CREATE TABLE plain (id INT PRIMARY KEY, v INT)")
+        start = _end(source)
+        maria.execute("INSERT INTO t VALUES (1, UUID())")
+        maria.execute("INSERT INTO plain VALUES (1, 1)")
+        for stored in ((), [TableVersion(TableId(maria.name, "t"), (Column("v", "uuid"),), (), b"")]):
+            with closing(source.open_stream(start, lambda _: True, (), stored)) as stream:
+                refused, read = map(_types, _read(stream, 2))
+            assert "binlog_ignore_db: scratch" in refused
+            assert read == ["int"]
 
 
 def test_prepared_transactions_from_before_the_start(source: Source, maria: Database) -> None:
