@@ -38,7 +38,7 @@ class Profile:
     """A service."""
 
     defaults: Mapping[str, object]
-    """What a new instance has, besides the defaults of MySQL."""
+    """What a new instance has, other than the servers of the tests."""
     refused: tuple[str, ...] = ()
     """How the complaints about it begin."""
     changed: Mapping[str, object] = field(default_factory=dict)
@@ -47,9 +47,12 @@ class Profile:
     """Statements of the service itself: a table, and what writes to it all the time."""
 
 
+_OF_MYSQL = {"binlog_row_metadata": "MINIMAL"}
+"""The default of MySQL, which no service changes."""
 PROFILES = {
     "amazon-rds": Profile(
         {
+            **_OF_MYSQL,
             "performance_schema": 0,
             "gtid_mode": "OFF_PERMISSIVE",
             "enforce_gtid_consistency": "OFF",
@@ -66,6 +69,7 @@ PROFILES = {
     ),
     "amazon-aurora": Profile(
         {
+            **_OF_MYSQL,
             "performance_schema": 0,
             "gtid_mode": "OFF_PERMISSIVE",
             "enforce_gtid_consistency": "OFF",
@@ -76,7 +80,7 @@ PROFILES = {
         {"log_bin": "mysql-bin-changelog", "skip_log_bin": None, "log_bin_use_v1_row_events": 1},
     ),
     "google-cloud-sql": Profile(
-        {"performance_schema": 0, "gtid_mode": "ON", "enforce_gtid_consistency": "ON", "sync_binlog": 1},
+        {**_OF_MYSQL, "performance_schema": 0, "gtid_mode": "ON", "enforce_gtid_consistency": "ON", "sync_binlog": 1},
         heartbeat=(
             "CREATE TABLE mysql.heartbeat (id INT PRIMARY KEY, master_time TIMESTAMP(6))",
             "REPLACE INTO mysql.heartbeat VALUES (1, NOW(6))",
@@ -84,6 +88,7 @@ PROFILES = {
     ),
     "azure-flexible-server": Profile(
         {
+            **_OF_MYSQL,
             "gtid_mode": "OFF",
             "enforce_gtid_consistency": "OFF",
             "lower_case_table_names": 1,
