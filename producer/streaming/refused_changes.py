@@ -31,6 +31,7 @@ from tailrace.producer.errors import (
     RecordRefusedError,
     RecordTooLargeError,
     RefusedChange,
+    TableAccessError,
     TableDefinitionError,
     TableFailedError,
     TopicsRefusedError,
@@ -272,6 +273,8 @@ class RefusedChanges:
             return False
         try:
             self._context.tables.current_version(table)
+        except TableAccessError:
+            return True  # it is in error until the account may read it
         except SchemaError:
             self._absent[table] = time.monotonic() + _ABSENT_S
             return False

@@ -162,3 +162,27 @@ def test_a_statement_that_was_not_logged(
         assert not in_error(capture)
     assert not any(set(row) == {"id", "a", "b", "e"} and row["id"] > 3 for row in topics.changes("t"))
     assert {"id": 4, "a": 4, "b": 40, "e": "x"} in topics.changes("u")
+
+
+def test_a_new_table_that_the_account_may_not_read(
+    server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """It is in error until the account may read it: no change has to follow."""
+    topics = Topics(kafka_broker, prefix, database)
+    run(
+        database,
+        "CREATE USER narrow IDENTIFIED BY 'narrow'",
+        "GRANT PROCESS, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO narrow",
+        *(f"GRANT SELECT ON {table} TO narrow" for table in TABLES),
+    )
+    account = {"database.user": "narrow", "database.password": "narrow"}
+    try:
+        with CaptureThread(properties(server, kafka_broker, prefix, database.name, {**OPTIONS, **account})) as capture:
+            capture.wait_snapshot()
+            run(database, "CREATE TABLE late (id INT PRIMARY KEY)", "INSERT INTO late VALUES (1), (2)")
+            eventually(lambda: in_error(capture) == {"late"}, "the table is in error", 60)
+            run(database, "GRANT SELECT ON late TO narrow")
+            topics.wait_equal("late")
+            eventually(lambda: not in_error(capture), "no table in error")
+    finally:
+        run(database, "DROP USER narrow")
