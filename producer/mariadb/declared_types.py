@@ -92,10 +92,10 @@ class CurrentTypes:
         return False
 
     def on_statement(self, event: QueryEvent) -> tuple[TableId, ...]:
-        """Forget the types that a statement may change; return the tables that had some."""
+        """Forget the types that a statement may change; return the tables that may be stored with some."""
         self._last_statement = file_number(event.file), event.query_pos
-        ended = self._known.keys() & self._names.changed_by(named_by(event))
-        for table in ended:
+        ended = self._names.changed_by(named_by(event))
+        for table in ended & self._known.keys():
             self._forget(table)
         return tuple(sorted(ended))
 

@@ -270,6 +270,13 @@ def test_stored_types_of_columns_that_are_gone() -> None:
     assert read(types, renamed) == ["uuid", "binary"]
 
 
+def test_a_statement_ends_stored_types_that_were_found_wrong() -> None:
+    """Nothing else removes them from the state: a restart behind the statement must not use them."""
+    types = Ahead(a="binary", b="uuid").types_of(STORED)
+    assert "the types of columns of d.p have changed" in read(types)
+    assert types.on_statement(definition("ALTER TABLE p ADD x INT")) == (P,)
+
+
 def test_stored_types_that_the_catalog_does_not_have() -> None:
     """Without a statement that follows they are not used: the table is read again, with what the catalog has."""
     types = Ahead(a="binary", b="uuid").types_of(STORED)

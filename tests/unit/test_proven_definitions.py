@@ -149,6 +149,21 @@ def test_statements_that_end_no_definition(sql: str) -> None:
     assert Log().definitions(version()).on_statement(statement(sql)) == ()
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ALTER TABLE /*!50001t*/ RENAME COLUMN a TO b, RENAME COLUMN b TO a",
+        "ALTER TABLE /*!!80000t*/ ADD x INT",
+        "DROP /*!50000DATABASE*/ d",
+        "ALTER TABLE /*M!100000t*/ ADD x INT",
+        "ALTER TABLE `#mysql50#t@002du` ADD x INT",
+    ],
+)
+def test_statements_that_hide_a_name(sql: str) -> None:
+    """The digits of a version are joined to the name behind them: they end all definitions."""
+    assert set(Log().definitions(version(), version(U)).on_statement(statement(sql))) == {T, U}
+
+
 def test_odd_names() -> None:
     """A name without words is in every statement, and bytes that are no text may be any name."""
     for sql, expected in (

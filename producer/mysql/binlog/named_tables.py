@@ -30,6 +30,8 @@ _EVERY: Final = ""
 _DATABASE: Final = "."
 """Marks the words of a statement that drops a database."""
 _find_words: Final = re.compile(r"[\w$]+").findall
+_hides_words: Final = re.compile(r"/\*M?!!?\d+(?:[^\W\d]|\$)|#mysql50#", re.IGNORECASE).search
+"""The version of a comment that is joined to a name, and a name that is encoded as that of a file."""
 
 
 def _words(text: str) -> list[str]:
@@ -58,7 +60,8 @@ def named_by(event: QueryEvent) -> set[str]:
     words = {_EVERY, *_words(event.sql)}
     if "drop" in words and not words.isdisjoint({"database", "schema"}):
         words |= {_DATABASE, *(f"{_DATABASE}{word}" for word in words)}
-    return words | {_ANY} if event.has_replaced or not first else words
+    is_known = first and not event.has_replaced and _hides_words(event.sql) is None
+    return words if is_known else words | {_ANY}
 
 
 class NamedTables:
