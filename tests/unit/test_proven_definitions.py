@@ -15,6 +15,7 @@ from tailrace.producer.model.binlog_events import QueryEvent, TableVersion, Tran
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.mysql.binlog import proven_definitions
 from tailrace.producer.mysql.binlog.log_ahead import LogAhead
+from tailrace.producer.mysql.binlog.named_tables import NamedTables, named_by
 from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions, UnsettledError, Wanted
 from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.runtime.errors import SchemaError
@@ -162,6 +163,17 @@ def test_statements_that_end_no_definition(sql: str) -> None:
 def test_statements_that_hide_a_name(sql: str) -> None:
     """The digits of a version are joined to the name behind them: they end all definitions."""
     assert set(Log().definitions(version(), version(U)).on_statement(statement(sql))) == {T, U}
+
+
+def test_names_of_tables_that_are_gone_are_forgotten() -> None:
+    """A server that creates and drops tables does not let them grow; a table that comes back is known again."""
+    names = NamedTables([T, U])
+    for table in (T, U, T):
+        names.discard(table)
+    assert len(names) == 0
+    assert names.changed_by(named_by(statement("DROP TABLE t"))) == set()
+    names.add(T)
+    assert names.changed_by(named_by(statement("DROP TABLE t"))) == {T}
 
 
 def test_odd_names() -> None:

@@ -80,6 +80,20 @@ class NamedTables:
             for words in _own_words(table):
                 self._by_word.setdefault(words[-1], set()).add(table)
 
+    def discard(self, table: TableId) -> None:
+        """Compare no more statements with this table: nothing is known of it."""
+        if table in self._tables:
+            self._tables.remove(table)
+            for words in _own_words(table):
+                same = self._by_word.get(words[-1], set())
+                same.discard(table)
+                if not same:
+                    self._by_word.pop(words[-1], None)
+
+    def __len__(self) -> int:
+        """Return how many words lead to tables."""
+        return len(self._by_word)
+
     def changed_by(self, named: Collection[str]) -> set[TableId]:
         """Return the tables that a statement may change."""
         if _ANY in named:

@@ -138,6 +138,7 @@ class ProvenDefinitions:
             self._retry_at.pop(table, None)
             self._unlogged.pop(table, None)
             self._uncompared.discard(table)
+            self._names.discard(table)
         ended = self._known.intersection(changed)
         self._known -= ended
         self._ended |= ended
