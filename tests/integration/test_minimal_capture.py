@@ -180,7 +180,7 @@ def test_a_new_table_that_the_account_may_not_read(
         with CaptureThread(properties(server, kafka_broker, prefix, database.name, {**OPTIONS, **account})) as capture:
             capture.wait_snapshot()
             run(database, "CREATE TABLE late (id INT PRIMARY KEY)", "INSERT INTO late VALUES (1), (2)")
-            eventually(lambda: in_error(capture) == {"late"}, "the table is in error", 60)
+            eventually(lambda: in_error(capture) == {"late"}, "the table is in error")
             run(database, "GRANT SELECT ON late TO narrow")
             topics.wait_equal("late")
             eventually(lambda: not in_error(capture), "no table in error")
