@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from tailrace.producer.kafka.errors import translate
 from tailrace.runtime.errors import ConfigError
 
 ClientConfig = dict[str, str | int | float | bool]
@@ -124,6 +125,27 @@ class KafkaSettings:
             "enable.partition.eof": False,
             "check.crcs": True,
         }
+
+
+def write_outside_transaction(settings: KafkaSettings, topic: str, key: bytes, value: bytes, operation: str) -> int:
+    """Write one record to a topic with one partition; return its offset when it is acknowledged.
+
+    ``operation`` says in an error what failed.
+    """
+    reports: list[tuple[KafkaError | None, int | None]] = []
+    try:
+        producer = Producer(settings.announcer())
+        producer.produce(
+            topic, value, key, partition=0, on_delivery=lambda error, sent: reports.append((error, sent.offset()))
+        )
+        producer.flush()
+        [(error, offset)] = reports
+        if error is not None:
+            raise KafkaException(error)
+    except KafkaException as failure:
+        raise translate(failure, operation) from failure
+    assert offset is not None, "an acknowledged record has an offset"
+    return offset
 
 
 def check_options(settings: KafkaSettings) -> None:

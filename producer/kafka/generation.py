@@ -20,11 +20,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import orjson
-from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tailrace.producer.errors import InstanceReplacedError, ProducerFencedError
-from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import translate
+from tailrace.producer.kafka.client import KafkaSettings, write_outside_transaction
 from tailrace.producer.kafka.topic_reader import end_offset, messages, topic_consumer
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer
 from tailrace.schemas.known_fields import known_fields
@@ -110,22 +108,8 @@ class GenerationFence:
 
 def announce(settings: KafkaSettings, topic: str, own: Generation) -> GenerationFence:
     """Write that a process takes over, before it fences any other: not in a transaction, so it is readable at once."""
-    reports: list[tuple[KafkaError | None, int | None]] = []
-    try:
-        producer = Producer(settings.announcer())
-        producer.produce(
-            topic,
-            own.to_json(),
-            ANNOUNCEMENT_KEY,
-            on_delivery=lambda error, sent: reports.append((error, sent.offset())),
-        )
-        producer.flush()
-        [(error, offset)] = reports
-        if error is not None:
-            raise KafkaException(error)
-    except KafkaException as failure:
-        raise translate(failure, f"announcing this process in {topic}") from failure
-    assert offset is not None, "an acknowledged record has an offset"
+    operation = f"announcing this process in {topic}"
+    offset = write_outside_transaction(settings, topic, ANNOUNCEMENT_KEY, own.to_json(), operation)
     return GenerationFence(replace(own, announced=offset), topic, offset)
 
 

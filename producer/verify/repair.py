@@ -8,11 +8,10 @@ from typing import Final
 from uuid import uuid4
 
 import orjson
-from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tailrace.producer.app.signals import signal_settings
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.kafka.errors import translate
+from tailrace.producer.kafka.client import write_outside_transaction
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.envelope.topic_names import signal_topic
 from tailrace.producer.verify.progress import ProducerProgress
@@ -45,21 +44,8 @@ def repair(config: ProducerConfig, table: TableId, progress: ProducerProgress, k
             "keys": {**asdict(keys), "database": table.database, "table": table.table},
         },
     }
-    topic, reports = signal_topic(config), list[tuple[KafkaError | None, int | None]]()
-    try:
-        producer = Producer(signal_settings(config).announcer())
-        producer.produce(
-            topic,
-            orjson.dumps(body),
-            config.topics.prefix.encode(),
-            partition=0,
-            on_delivery=lambda error, sent: reports.append((error, sent.offset())),
-        )
-        producer.flush()
-        [(error, offset)] = reports
-        if error is not None:
-            raise KafkaException(error)
-    except KafkaException as failure:
-        raise translate(failure, f"sending a signal to {topic}") from failure
-    assert offset is not None, "an acknowledged record has an offset"
+    topic, key = signal_topic(config), config.topics.prefix.encode()
+    offset = write_outside_transaction(
+        signal_settings(config), topic, key, orjson.dumps(body), f"sending a signal to {topic}"
+    )
     progress.wait_until_served(offset, _SERVED_S)
