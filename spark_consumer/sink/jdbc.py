@@ -30,13 +30,18 @@ from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch, TargetRows
-from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.evolve import caught_up, evolve
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm, read_value
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
 from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations, truncate, wording
-from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, check_url, connection_properties
-from tailrace.spark_consumer.sink.jdbc_session import Connections, Session
+from tailrace.spark_consumer.sink.jdbc_session import (
+    PLACEHOLDER,
+    Connections,
+    JdbcOptions,
+    Session,
+    check_url,
+    connection_properties,
+)
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, JdbcTable
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
 from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, StoredVersions, read_texts, staged, stored_kinds
@@ -45,7 +50,7 @@ from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
 from tailrace.spark_consumer.sink.state import REMOVE_SHARD, SEVERAL, Stored, TargetState, key_text
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.sink.target import require_key, require_same_key
+from tailrace.spark_consumer.sink.target import TargetSink, require_key, require_same_key
 from tailrace.spark_consumer.sink.versions import VersionColumns, entry_columns, versions
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator
 

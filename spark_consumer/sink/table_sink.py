@@ -28,7 +28,6 @@ from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch, TargetRows
-from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.evolve import caught_up, evolve, take_over
 from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge
 from tailrace.spark_consumer.sink.ledger import Ledger, comparable, is_applied, missing_target, not_applied
@@ -38,6 +37,7 @@ from tailrace.spark_consumer.sink.state import OF_A_SHARD, REMOVE_SHARD, SEVERAL
 from tailrace.spark_consumer.sink.statements import SOURCE, RowChanges, merge_versions_statement
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.sink.table_upkeep import Upkeep
+from tailrace.spark_consumer.sink.target import TargetSink
 from tailrace.spark_consumer.sink.target_table import Table
 from tailrace.spark_consumer.sink.versions import changed_versions, history_rows, kept_rows, keys_of_changelog
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, by_operator, interpreted, with_settings

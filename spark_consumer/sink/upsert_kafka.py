@@ -43,7 +43,6 @@ from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.truncation import later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.engine import TargetSink
 from tailrace.spark_consumer.sink.kafka_topic import (
     COMPACTED,
     OFFSET_HEADER,
@@ -67,6 +66,7 @@ from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
 from tailrace.spark_consumer.sink.state import ALONE, Shard, Stored, TargetState, key_text, require_owner
+from tailrace.spark_consumer.sink.target import TargetSink
 from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.sequence import sequence_literal
 

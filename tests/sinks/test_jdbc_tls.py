@@ -13,8 +13,7 @@ import pytest
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import TargetUnavailableError
 from tailrace.spark_consumer.sink.jdbc_dialect import load_dialect
-from tailrace.spark_consumer.sink.jdbc_options import JdbcOptions, connection_properties
-from tailrace.spark_consumer.sink.jdbc_session import Connections
+from tailrace.spark_consumer.sink.jdbc_session import Connections, JdbcOptions, connection_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, concerns_all_tables
 from tailrace.spark_consumer.sink.jdbc_columns import sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, load_dialect
-from tailrace.spark_consumer.sink.jdbc_options import PLACEHOLDER, JdbcOptions, connection_properties
+from tailrace.spark_consumer.sink.jdbc_session import PLACEHOLDER, JdbcOptions, connection_properties
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 POSTGRES, MYSQL = "jdbc:postgresql://host/db", "jdbc:mysql://host/db"
