@@ -14,7 +14,7 @@ Public modules; everything else is internal and may change:
 - ``archive``: builds the archive for ``spark-submit --py-files``.
 
 Imports point downwards: app, cli > query, session > config, pipeline > tables > sink > transform,
-streams > changelog, normalize, changes > source > monitor, images, background, documents, files.
+streams > changelog, normalize, changes > source > monitor, images, files.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.changes import apply_changes, decode, latest, read_changes, to_changelog
-    from tailrace.spark_consumer.streams.join import JoinSide, join
-    from tailrace.spark_consumer.streams.materialize import materialize
+    from tailrace.spark_consumer.streams.operators import JoinSide, join, materialize
 
 __all__ = ["JoinSide", "apply_changes", "decode", "join", "latest", "materialize", "read_changes", "to_changelog"]
 
-_STREAMS: Final = {"JoinSide": "join", "join": "join", "materialize": "materialize"}
-"""Names of the library that are not in ``changes``, and their modules in ``streams``."""
+_STREAMS: Final = ("JoinSide", "join", "materialize")
+"""Names of the library that are not in ``changes``."""
 
 
 def __getattr__(name: str) -> Any:
     # Spark takes a second to import, and the command line does not need it.
     if name in __all__:
-        module = f"streams.{_STREAMS[name]}" if name in _STREAMS else "changes"
+        module = "streams.operators" if name in _STREAMS else "changes"
         return getattr(import_module(f"tailrace.spark_consumer.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

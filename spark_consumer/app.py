@@ -15,13 +15,12 @@ from pathlib import Path
 import structlog
 
 from tailrace.runtime.error_report import reporting_errors
-from tailrace.runtime.http import HttpServer
+from tailrace.runtime.http import Endpoints, HttpServer
 from tailrace.runtime.interrupt import interrupt_on
 from tailrace.runtime.logging import configure_logging
 from tailrace.spark_consumer import config as configuration
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import ConsumerConfig
-from tailrace.spark_consumer.monitor.http import endpoints
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.query import RunningQuery
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, load_sink
@@ -42,7 +41,13 @@ def run(config: ConsumerConfig, *, wrap: Callable[[SinkPlugin], SinkPlugin] = la
     with ExitStack() as stack:
         if config.monitor_port:
             host, port = config.monitor_host, config.monitor_port
-            stack.enter_context(HttpServer(endpoints(status), address=host, port=port, port_property="monitor.port"))
+            endpoints = Endpoints(
+                status=status.as_dict,
+                metrics=status.registry,
+                is_live=lambda: status.alive,
+                is_ready=lambda: status.ready,
+            )
+            stack.enter_context(HttpServer(endpoints, address=host, port=port, port_property="monitor.port"))
         sinks = load_sinks(config, wrap)
         spark = session.build(config, [sink.plugin for sink in sinks])
         try:

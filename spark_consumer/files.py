@@ -1,19 +1,24 @@
 """Small files on the file system of the checkpoint, through Hadoop: any file system that Spark can write.
 
+Documents are files of JSON, each with the version of its format, for which the rule of runtime/stored_format.py holds.
+A document that is empty, cut off or without its fields is an error that names the file, never absent.
+
 What cannot be read is an error, never absent: only a file that the file system does not have counts as missing. Every
 other error is raised as ``StoredFileError``, which names the file and the cause, after some tries if it may pass.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
+from tailrace.runtime.stored_format import program_version, require_known_format
 from tailrace.spark_consumer.errors import StoredFileError, first_lines
 from tailrace.spark_consumer.jvm import java_class
 
@@ -152,3 +157,59 @@ def _path(spark: SparkSession, name: str) -> Any:
 def _file_system(spark: SparkSession, path: Any) -> Any:
     context: Any = spark.sparkContext
     return path.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
+
+
+Content = TypeVar("Content")
+
+FORMAT: Final = 1
+"""The version of the format of all documents."""
+_SUFFIX: Final = ".json"
+_DRAFT: Final = ".tmp"
+_HINT: Final = (
+    "restore the file from a copy of its directory; without one start with an empty checkpoint: the targets tell what "
+    "they have applied, except kafka and parquet, which need new ones"
+)
+
+
+def read_document(spark: SparkSession, name: str, parse: Callable[[dict[str, Any]], Content]) -> Content | None:
+    """Return the content of a document as ``parse`` returns it; None if there is no such file."""
+    for file in (name, f"{name}{_DRAFT}"):
+        text = read_text(spark, file)
+        if text is not None:
+            return _parsed(file, text, parse)
+    return None
+
+
+def write_document(spark: SparkSession, name: str, body: Mapping[str, Any]) -> None:
+    """Write a document, or replace it; if the process dies in between, it has the old or the new content."""
+    stored = {"format": FORMAT, "program": program_version(), **body}
+    replace_text(spark, name, f"{name}{_DRAFT}", json.dumps(stored))
+
+
+def delete_document(spark: SparkSession, name: str) -> None:
+    """Remove a document; its draft goes first, or it would be in its place."""
+    delete(spark, f"{name}{_DRAFT}")
+    delete(spark, name)
+
+
+def document_names(spark: SparkSession, folder: str) -> list[str]:
+    """Return the names of the documents in a directory, without ``.json``, sorted; files of others are passed over."""
+    names = {name.removesuffix(_DRAFT) for name in children(spark, folder)}
+    return sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+
+
+def _parsed(file: str, text: str, parse: Callable[[dict[str, Any]], Content]) -> Content:
+    try:
+        body = json.loads(text)
+    except json.JSONDecodeError as error:
+        what = "is incomplete, or no JSON" if text.strip() else "is empty"
+        raise StoredFileError(f"{file} {what}", hint=_HINT, characters=len(text)) from error
+    if not isinstance(body, dict):
+        raise StoredFileError(f"{file} is not a document of Tailrace", hint=_HINT)
+    try:
+        require_known_format(file, body, FORMAT)
+        return parse(body)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise StoredFileError(
+            f"{file} lacks a field, or has a value of the wrong kind", hint=_HINT, cause=repr(error)[:200]
+        ) from error

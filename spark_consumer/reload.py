@@ -21,9 +21,8 @@ from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
 from tailrace.spark_consumer.query import table_topics
-from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds
 from tailrace.spark_consumer.source.ranges import EARLIEST
-from tailrace.spark_consumer.source.topic_ids import TopicIds
 from tailrace.spark_consumer.tables.parking import write_position
 from tailrace.spark_consumer.tables.progress import TablePosition
 

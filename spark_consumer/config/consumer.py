@@ -7,15 +7,58 @@ from typing import Final, Literal
 
 from pydantic import SecretStr
 
+from tailrace.runtime.config.draft import Draft
 from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import RootConfig, Section, prefixed, section, supported
-from tailrace.runtime.config.value_types import BOOLEAN, DIRECTORY, SECRET, TEXT, TOPIC_PART, integer, one_of
+from tailrace.runtime.config.value_types import ANY_TEXT, BOOLEAN, DIRECTORY, SECRET, TEXT, TOPIC_PART, integer, one_of
 from tailrace.runtime.logging import LogFormat, LogLevel
 from tailrace.spark_consumer.config.converters import ConvertersConfig
 from tailrace.spark_consumer.config.sinks import NAMES, ChosenSink, NamedSinkConfig, attribute_of
-from tailrace.spark_consumer.config.transforms import TransformsConfig
-from tailrace.spark_consumer.source.formats.settings import FormatSettings
+from tailrace.spark_consumer.source.formats.registry import FormatSettings
 from tailrace.spark_consumer.source.topics import TableFilter, split_expressions
+from tailrace.spark_consumer.transform.rules import Rules, read_rules
+
+
+class TransformsConfig(Section):
+    """What happens to the rows of tables before the sink gets them."""
+
+    transforms: str | None = supported(
+        "transforms",
+        TEXT,
+        doc="Names of [transforms](transforms.md), separated by commas; a table gets the first one that matches it.",
+        in_environment=False,
+    )
+    transform_settings: Mapping[str, str] = prefixed(
+        "transforms.*",
+        ANY_TEXT,
+        doc="`transforms.<name>.source-table`, `.projection`, `.filter` and `.primary-keys`.",
+    )
+    routes: str | None = supported(
+        "routes",
+        TEXT,
+        doc="Names of [routes](transforms.md#routes), separated by commas; a table gets the first one that matches it.",
+        in_environment=False,
+    )
+    route_settings: Mapping[str, str] = prefixed(
+        "routes.*",
+        ANY_TEXT,
+        doc="`routes.<name>.source-table` and `.sink-table`.",
+    )
+
+    @property
+    def rules(self) -> Rules:
+        """The rules; the settings have been checked."""
+        return read_rules(self.transforms, self.transform_settings, self.routes, self.route_settings)[0]
+
+
+def check_rules(draft: Draft) -> None:
+    """Add the problems of the rules that are seen without the schemas of the tables."""
+    values = {name: draft.values.get(f"transforms.{name}") for name in TransformsConfig.model_fields}
+    _, problems = read_rules(
+        values["transforms"], values["transform_settings"] or {}, values["routes"], values["route_settings"] or {}
+    )
+    draft.problems += problems
+
 
 IncompleteTopics = Literal["fail", "warn"]
 Tolerance = Literal["none", "all"]

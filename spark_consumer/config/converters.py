@@ -22,7 +22,7 @@ from tailrace.runtime.config.converters import (
 from tailrace.runtime.config.property import Property, ignored
 from tailrace.runtime.config.section import Section, section, supported
 from tailrace.runtime.config.value_types import BOOLEAN
-from tailrace.spark_consumer.source.formats.settings import RegistrySettings
+from tailrace.spark_consumer.source.formats.registry import RegistrySettings
 
 
 class ConverterConfig(Section):

@@ -15,7 +15,7 @@ from tailrace.runtime.config.property import Property, Support, ignored
 from tailrace.runtime.config.section import SectionSpec, properties_of
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.config import converters
-from tailrace.spark_consumer.config.consumer import UNSUPPORTED, ConsumerConfig
+from tailrace.spark_consumer.config.consumer import UNSUPPORTED, ConsumerConfig, check_rules
 from tailrace.spark_consumer.config.sinks import (
     NamedSinkConfig,
     names_in,
@@ -23,7 +23,6 @@ from tailrace.spark_consumer.config.sinks import (
     prefix_of,
     sections_of_sinks,
 )
-from tailrace.spark_consumer.config.transforms import check_rules
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, installed_sinks, load_sink
 
 COMMON: Final = Group(

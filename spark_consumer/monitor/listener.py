@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from tailrace.spark_consumer.monitor.progress import reported_offsets
-from tailrace.spark_consumer.monitor.status import Status
+from tailrace.spark_consumer.monitor.status import Status, reported_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

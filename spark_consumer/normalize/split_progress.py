@@ -16,7 +16,7 @@ from tailrace.runtime.errors import KafkaRequestError
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.monitor.table_result import SnapshotState, SnapshotStatus
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
-from tailrace.spark_consumer.source.split_ends import SplitEnd
+from tailrace.spark_consumer.source.watermarks import SplitEnd
 
 _FIRST = ""
 _LAST = "end"

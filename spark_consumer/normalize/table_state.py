@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.runtime.stored_format import NewerFormatError
 from tailrace.schemas.sequence import Sequence
-from tailrace.spark_consumer.documents import delete_document, document_names, read_document, write_document
 from tailrace.spark_consumer.errors import StoredFileError
+from tailrace.spark_consumer.files import delete_document, document_names, read_document, write_document
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tailrace.spark_consumer.sink.state import Shard
-from tailrace.spark_consumer.source.topic_ids import unknown_id
+from tailrace.spark_consumer.source.kafka_admin import unknown_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.normalize.split_stats import SplitStats
     from tailrace.spark_consumer.source.ranges import TopicRange
-    from tailrace.spark_consumer.source.runs import SnapshotRuns
+    from tailrace.spark_consumer.source.watermarks import SnapshotRuns
 
 
 def _none(_topic: str) -> Sequence[Alteration]:

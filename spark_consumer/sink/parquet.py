@@ -34,9 +34,15 @@ from tailrace.runtime.errors import SchemaError
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.rowkind import RowKind
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.documents import delete_document, document_names, read_document, write_document
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.files import children, exists
+from tailrace.spark_consumer.files import (
+    children,
+    delete_document,
+    document_names,
+    exists,
+    read_document,
+    write_document,
+)
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin

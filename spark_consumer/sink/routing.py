@@ -15,8 +15,8 @@ import structlog
 
 from tailrace.runtime.config.section import Section
 from tailrace.runtime.errors import TailraceError
-from tailrace.spark_consumer.documents import read_document, write_document
 from tailrace.spark_consumer.errors import SinkError, UnreachableSinkError, is_unreachable
+from tailrace.spark_consumer.files import read_document, write_document
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.java_errors import summary
 from tailrace.spark_consumer.sink.base import Sink, SinkContext, TableBatch, TendedSink

@@ -25,7 +25,7 @@ from pyspark.sql import functions as fn
 
 from tailrace.spark_consumer.errors import ControlTopicError
 from tailrace.spark_consumer.source.kafka import CLIENT_DEFAULTS
-from tailrace.spark_consumer.source.topic_ends import listed_offsets
+from tailrace.spark_consumer.source.kafka_admin import listed_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession

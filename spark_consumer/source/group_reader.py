@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as fn
@@ -18,12 +19,43 @@ from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type, set_a
 from tailrace.spark_consumer.jvm import companion, java_class
 from tailrace.spark_consumer.source.kafka import select_raw
 from tailrace.spark_consumer.source.kafka_admin import close_consumer, open_consumer
-from tailrace.spark_consumer.source.raw_rows import RawRows, RowsByTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
     from tailrace.spark_consumer.source.ranges import TopicRange
+
+
+@dataclass(frozen=True, slots=True)
+class RawRows:
+    """The records of a range in the driver, without tombstones."""
+
+    type: tp.StructType
+    """RAW_COLUMNS."""
+    rows: Any
+    """A sequence of Scala with internal rows."""
+
+
+class RowsByTopic:
+    """Tells the records of several topics apart; for one thread at a time."""
+
+    def __init__(self, spark: SparkSession, raw: tp.StructType) -> None:
+        """``raw`` is the type of the records."""
+        # The decoder need not look for tombstones then.
+        fields = [tp.StructField(f.name, f.dataType, f.nullable and f.name != "value") for f in raw]
+        self._type = tp.StructType(fields)
+        [self._topic] = RowFunction(rows_of_type(spark, self._type).select("topic")).steps
+
+    def of(self, rows: Any) -> dict[str, RawRows]:
+        """Return the records by topic; ``rows`` is a collection of Scala with internal rows without tombstones."""
+        groups = rows.groupBy(self._topic)
+        if not groups.size():
+            return {}
+        # The text of a row with one column is the value in brackets; a name of a topic has no bracket.
+        names = str(groups.keysIterator().mkString(" ")).split(" ")
+        found = groups.values().toSeq()
+        return {name[1:-1]: RawRows(self._type, found.apply(index)) for index, name in enumerate(names)}
+
 
 _CONVERTERS: Final = "org.apache.spark.sql.kafka010.KafkaRecordToRowConverter"
 _BYTES: Final = "org.apache.kafka.common.serialization.ByteArrayDeserializer"

@@ -1,14 +1,20 @@
-"""Clients of Spark's Kafka jars in the driver: Spark itself has no API for what they do."""
+"""Clients of Spark's Kafka jars in the driver: Spark itself has no API for what they do.
+
+They tell the offsets, ids, numbers of partitions and cleanup policies of topics: a topic that was deleted and created
+again has another id under the same name.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+import structlog
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
+from tailrace.spark_consumer.java_errors import java_errors
 from tailrace.spark_consumer.jvm import java_class
 
 if TYPE_CHECKING:
@@ -91,3 +97,188 @@ def topic_names(spark: SparkSession, client: Mapping[str, str], pattern: str) ->
         return [str(name) for name in admin.listTopics().names().get() if expression.matcher(name).find()]
     finally:
         admin.close()
+
+
+def end_offsets(
+    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int]
+) -> dict[int, int]:
+    """Return the end offset of each partition; ``client`` has Kafka client options with their prefix ``kafka.``."""
+    return _offsets(spark, client, topic, partitions, "latest")
+
+
+def beginning_offsets(
+    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int]
+) -> dict[int, int]:
+    """Return the first offset of each partition, like ``end_offsets``."""
+    return _offsets(spark, client, topic, partitions, "earliest")
+
+
+def _offsets(
+    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int], which: str
+) -> dict[int, int]:
+    admin = open_admin(spark, client)
+    try:
+        found = listed_offsets(spark, admin, [(topic, number) for number in partitions], which)
+        return {number: offset for (_, number), offset in found.items()}
+    finally:
+        admin.close()
+
+
+def listed_offsets(
+    spark: SparkSession, admin: Any, partitions: Iterable[tuple[str, int]], which: str = "latest"
+) -> dict[tuple[str, int], int]:
+    """Return offsets by a Java ``AdminClient``: ``latest`` or ``earliest``. Records of open transactions count."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
+    kafka = jvm.org.apache.kafka
+    keys = {partition: kafka.common.TopicPartition(*partition) for partition in partitions}
+    specs = jvm.java.util.HashMap()
+    for partition in keys.values():
+        specs.put(partition, getattr(kafka.clients.admin.OffsetSpec, which)())
+    found = admin.listOffsets(specs)
+    return {key: int(found.partitionResult(partition).get().offset()) for key, partition in keys.items()}
+
+
+_MISSING: Final = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException"
+_TIMEOUT_MS: Final = 15_000
+
+
+def unknown_id(_topic: str) -> str:
+    """Return that the id of a topic is not known."""
+    return ""
+
+
+class TopicIds:
+    """The ids of the topics of a query, read with the admin client of Spark's Kafka jars."""
+
+    def __init__(self, admin: SharedAdmin) -> None:
+        self._admin = admin
+        self._ids: dict[str, str] = {}
+        self._partitions: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def refresh(self, spark: SparkSession, topics: Collection[str]) -> None:
+        """Read the ids of topics, in one request; that of a topic which cannot be described is not known then."""
+        if not topics:
+            return
+        with self._lock:
+            for topic, described in self._describe(spark, topics):
+                if isinstance(described, Py4JError):
+                    self._ids.pop(topic, None)
+                else:
+                    self._ids[topic] = str(described.topicId())
+                    self._partitions[topic] = int(described.partitions().size())
+
+    def get(self, topic: str) -> str:
+        """Return the id of a topic; '' if it is not known."""
+        with self._lock:
+            return self._ids.get(topic, "")
+
+    def ends(self, spark: SparkSession, topics: Collection[str]) -> dict[str, dict[int, int]]:
+        """Return the end offsets that topics have now; one whose id is not known is left out."""
+        with self._lock:
+            known = [(topic, n) for topic in topics if topic in self._ids for n in range(self._partitions[topic])]
+            found: dict[str, dict[int, int]] = {}
+            try:
+                for (topic, number), end in listed_offsets(spark, self._admin.get(spark), known).items():
+                    found.setdefault(topic, {})[number] = end
+            except Py4JError:  # a topic was deleted meanwhile: the read tells
+                return {}
+            return found
+
+    def present(self, spark: SparkSession, topic: str) -> str:
+        """Return the id that a topic has now; '' if that is not known."""
+        with self._lock:
+            [(_, described)] = self._describe(spark, [topic])
+            return "" if isinstance(described, Py4JError) else str(described.topicId())
+
+    def missing(self, spark: SparkSession, topics: Collection[str]) -> set[str]:
+        """Return the topics that Kafka does not have; one that it cannot be asked about is not among them."""
+        if not topics:
+            return set()
+        with self._lock:
+            try:
+                return {topic for topic, described in self._describe(spark, topics) if _says_missing(described)}
+            except (Py4JError, OSError):  # there is no session any more
+                return set()
+
+    def _describe(self, spark: SparkSession, topics: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """Return the description of each topic, or the error instead of it."""
+        jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
+        names = jvm.java.util.ArrayList()
+        for topic in topics:
+            names.add(topic)
+        options = jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions().timeoutMs(_TIMEOUT_MS)
+        found = self._admin.get(spark).describeTopics(names, options).topicNameValues()
+        for topic in topics:
+            try:
+                yield topic, found.get(topic).get()
+            except Py4JError as error:
+                yield topic, error
+
+
+def _says_missing(described: Any) -> bool:
+    return isinstance(described, Py4JError) and any(each.is_any(_MISSING) for each in java_errors(described))
+
+
+_POLICY: Final = "cleanup.policy"
+_DENIED: Final = "denied"
+_NOT_AUTHORIZED: Final = "org.apache.kafka.common.errors.AuthorizationException"
+
+log = structlog.get_logger(__name__)
+
+
+class TopicPolicies:
+    """The cleanup policies of the topics of a query, each read once: at the start, or when the topic is found."""
+
+    def __init__(self, admin: SharedAdmin) -> None:
+        self._admin = admin
+        self._compacted: dict[str, bool] = {}
+        self._lock = threading.Lock()
+
+    def read(self, spark: SparkSession, topics: Collection[str]) -> None:
+        """Read the policies of topics that are new, in one request; a compacted one is warned of."""
+        with self._lock:
+            new = sorted(set(topics) - self._compacted.keys())
+            if not new:
+                return
+            answers = {topic: self._policy(answer) for topic, answer in self._describe(spark, new).items()}
+            found = {topic: policy for topic, policy in answers.items() if policy is not None}
+            self._compacted |= {topic: policy == _DENIED or "compact" in policy for topic, policy in found.items()}
+        if compacted := [topic for topic, policy in found.items() if "compact" in policy]:
+            log.warning(
+                "topics are compacted: records that later ones of their keys replace are gone before they are read. A "
+                "changelog lacks these changes, a snapshot can lack rows, and a row that was deleted can stay if Kafka "
+                "has removed the tombstone too",
+                topics=compacted,
+                hint="set cleanup.policy=delete on the topics",
+            )
+        if unknown := [topic for topic, policy in found.items() if policy == _DENIED]:
+            log.warning(
+                "whether topics are compacted cannot be read: they are processed as if they were, which takes longer",
+                topics=unknown,
+                hint="grant DESCRIBE_CONFIGS on the topics to the user of this client",
+            )
+
+    def is_compacted(self, topic: str) -> bool:
+        """Return whether a topic is compacted, or may be."""
+        with self._lock:
+            return self._compacted.get(topic, True)
+
+    def _describe(self, spark: SparkSession, topics: Collection[str]) -> dict[str, Any]:
+        """Return what is to come for each topic."""
+        jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
+        config = jvm.org.apache.kafka.common.config.ConfigResource
+        resources = {topic: config(config.Type.TOPIC, topic) for topic in topics}
+        listed = jvm.java.util.ArrayList()
+        for resource in resources.values():
+            listed.add(resource)
+        answers = self._admin.get(spark).describeConfigs(listed).values()
+        return {topic: answers.get(resource) for topic, resource in resources.items()}
+
+    @staticmethod
+    def _policy(answer: Any) -> str | None:
+        """Return the policy of a topic; None if Kafka did not answer, and the next batch reads it."""
+        try:
+            return str(answer.get().get(_POLICY).value())
+        except Py4JJavaError as error:
+            return _DENIED if any(each.is_any(_NOT_AUTHORIZED) for each in java_errors(error)) else None

@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.schemas.sequence import Sequence, file_number
-from tailrace.schemas.watermark import BinlogPosition
+from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.spark_line import try_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 SEQUENCE_TYPE: Final = tp.StructType([tp.StructField(name, tp.LongType()) for name in Sequence._fields])
-
-
-def position_sequence(position: BinlogPosition) -> Sequence:
-    """Return the sequence of a binlog position: less than every change that starts there."""
-    return Sequence(position.epoch, file_number(position.file), position.pos, 0, 0)
 
 
 def sequence_column(event_header: Column, source: Column) -> Column:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from tailrace.spark_consumer.streams.joined_rows import JoinedRows, SideEntry, SideRow
-from tailrace.spark_consumer.streams.kept_rows import KeptRow, KeptRows, RowEntry
+from tailrace.spark_consumer.streams.state_rows import JoinedRows, KeptRow, KeptRows, RowEntry, SideEntry, SideRow
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle

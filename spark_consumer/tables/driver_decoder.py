@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import types as tp
 
     from tailrace.schemas.table import TableSchema
-    from tailrace.spark_consumer.source.raw_rows import RawRows
+    from tailrace.spark_consumer.source.group_reader import RawRows
 
 MOST_KB: Final = 400 << 10
 """Of memory that decoders take."""

@@ -19,11 +19,11 @@ import structlog
 
 from tailrace.runtime.errors import TailraceError
 from tailrace.runtime.stored_format import NewerFormatError
-from tailrace.spark_consumer.documents import delete_document, document_names, read_document, write_document
 from tailrace.spark_consumer.errors import MissingTopicError, NewTopicError, StoredFileError
+from tailrace.spark_consumer.files import delete_document, document_names, read_document, write_document
 from tailrace.spark_consumer.sink.ledger import TargetBehindError
+from tailrace.spark_consumer.source.kafka_admin import unknown_id
 from tailrace.spark_consumer.source.ranges import BatchRanges, Offsets, TopicRange
-from tailrace.spark_consumer.source.topic_ids import unknown_id
 from tailrace.spark_consumer.tables.progress import AT_WORK, TablePosition, TableProgress, TrackedTable
 from tailrace.spark_consumer.tables.reasons import LostEndError
 

@@ -21,8 +21,8 @@ from tailrace.spark_consumer.errors import (
 from tailrace.spark_consumer.java_errors import JavaError, ends_executors, java_errors, summary
 from tailrace.spark_consumer.sink.ledger import TargetBehindError
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
+from tailrace.spark_consumer.source.kafka_admin import beginning_offsets, end_offsets
 from tailrace.spark_consumer.source.ranges import EARLIEST
-from tailrace.spark_consumer.source.topic_ends import beginning_offsets, end_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

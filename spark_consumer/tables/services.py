@@ -18,15 +18,12 @@ from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.routing import QuerySink, TableSinks
 from tailrace.spark_consumer.sink.state import Shard
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.formats.select import record_format
-from tailrace.spark_consumer.source.formats.settings import FormatSettings
+from tailrace.spark_consumer.source.formats.connector_format import record_format
+from tailrace.spark_consumer.source.formats.registry import FormatSettings
 from tailrace.spark_consumer.source.kafka import READ_COMMITTED, range_options
-from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
-from tailrace.spark_consumer.source.runs import SnapshotRuns
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds, TopicPolicies
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
-from tailrace.spark_consumer.source.split_ends import SplitEnds
-from tailrace.spark_consumer.source.topic_ids import TopicIds
-from tailrace.spark_consumer.source.topic_policies import TopicPolicies
+from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tailrace.spark_consumer.tables.driver_decoder import DriverTables
 from tailrace.spark_consumer.tables.reading import DeadLetters, Reading
 from tailrace.spark_consumer.tables.shared_read import SharedReads

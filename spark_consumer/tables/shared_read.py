@@ -16,10 +16,9 @@ from pyspark.storagelevel import StorageLevel
 from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.local_rows import read_bytes, row_sequence
 from tailrace.spark_consumer.small_data import interpreted
-from tailrace.spark_consumer.source.group_reader import GroupReader
+from tailrace.spark_consumer.source.group_reader import GroupReader, RawRows, RowsByTopic
 from tailrace.spark_consumer.source.kafka import read_raw, select_raw
 from tailrace.spark_consumer.source.ranges import TopicRange
-from tailrace.spark_consumer.source.raw_rows import RawRows, RowsByTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

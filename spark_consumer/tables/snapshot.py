@@ -13,9 +13,8 @@ from tailrace.spark_consumer.monitor.table_result import SnapshotStatus
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import MissingRecords, SplitProgress, SplitStep
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
-from tailrace.spark_consumer.source.runs import SnapshotRuns
-from tailrace.spark_consumer.source.split_ends import SplitEnds
-from tailrace.spark_consumer.source.topic_ends import beginning_offsets, end_offsets
+from tailrace.spark_consumer.source.kafka_admin import beginning_offsets, end_offsets
+from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tailrace.spark_consumer.tables.reading import Reading
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark_consumer.normalize.table_state import TableState
     from tailrace.spark_consumer.source.ranges import TopicRange
-    from tailrace.spark_consumer.source.split_ends import SplitEnd
+    from tailrace.spark_consumer.source.watermarks import SplitEnd
 
 _HINT: Final = (
     "set tailrace.incomplete.topic.handling.mode=warn and send a signal for an incremental snapshot of the table; keep "

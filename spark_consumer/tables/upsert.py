@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
+from pyspark.util import InheritableThread
 
-from tailrace.spark_consumer.background import run_in_background
 from tailrace.spark_consumer.errors import IncompleteTopicError
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_partition
@@ -20,8 +21,8 @@ from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStaged
 from tailrace.spark_consumer.sink.ledger import require_reached
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.source.kafka import reload_remedy
+from tailrace.spark_consumer.source.kafka_admin import end_offsets
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
-from tailrace.spark_consumer.source.topic_ends import end_offsets
 from tailrace.spark_consumer.tables.reasons import ends_too_early
 from tailrace.spark_consumer.tables.work import CACHE, TablePart
 from tailrace.spark_consumer.transform.failing_record import failures_named
@@ -30,6 +31,37 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tailrace.schemas.table import TableSchema
+
+POOL: Final = "tailrace-background"
+"""Scheduler pool of the background jobs. With a FAIR scheduler they do not wait for the tasks of the foreground."""
+
+_SCHEDULER_POOL: Final = "spark.scheduler.pool"
+
+
+@contextmanager
+def run_in_background(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
+    """Run ``call`` while the block runs, and wait for it at the end of the block.
+
+    An error of the block takes precedence over an error of the call. The call's jobs belong to the job group of the
+    block, so stopping the query stops them too.
+    """
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            spark.sparkContext.setLocalProperty(_SCHEDULER_POOL, POOL)
+            call()
+        except BaseException as error:  # noqa: BLE001 - raised again on the caller's thread
+            errors.append(error)
+
+    thread = InheritableThread(target=run, name=POOL, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 log = structlog.get_logger(__name__)

@@ -24,8 +24,8 @@ from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.source.kafka import read_raw
+from tailrace.spark_consumer.source.kafka_admin import beginning_offsets
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
-from tailrace.spark_consumer.source.topic_ends import beginning_offsets
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.reasons import ends_too_early
 from tailrace.spark_consumer.tables.services import TableServices

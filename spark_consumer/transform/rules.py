@@ -6,11 +6,12 @@ The first transform that matches a table is the one that it gets, and likewise t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-from tailrace.spark_consumer.transform.text import Fragment, Source
+from tailrace.spark_consumer.source.topics import split_expressions
+from tailrace.spark_consumer.transform.text import Fragment, Source, UnbalancedTextError, split_list
 
 _GROUP: Final = re.compile(r"\$(\d)")
 
@@ -82,3 +83,111 @@ def _matches(tables: Iterable[re.Pattern[str]], database: str, table: str) -> bo
 def groups_used(target: str) -> set[int]:
     """Return the numbers of the groups that the target of a route names."""
     return {int(found[1]) for found in _GROUP.finditer(target)}
+
+
+TRANSFORM_WORDS: Final = ("source-table", "projection", "filter", "primary-keys")
+ROUTE_WORDS: Final = ("source-table", "sink-table")
+_NAME: Final = re.compile(r"[\w-]+")
+
+Rule = TypeVar("Rule")
+
+
+def read_rules(
+    transforms: str | None, transform_settings: Mapping[str, str], routes: str | None, route_settings: Mapping[str, str]
+) -> tuple[Rules, list[str]]:
+    """Return the rules and all problems of their settings.
+
+    ``transforms`` and ``routes`` are the lists of names. The settings are those under ``transforms.`` and ``routes.``.
+    """
+    problems: list[str] = []
+    first = _Reader("transforms", TRANSFORM_WORDS, transform_settings, problems)
+    second = _Reader("routes", ROUTE_WORDS, route_settings, problems)
+    return Rules(first.read(transforms, first.transform), second.read(routes, second.route)), problems
+
+
+class _Reader:
+    """Reads the rules of one kind."""
+
+    def __init__(self, kind: str, words: Iterable[str], settings: Mapping[str, str], problems: list[str]) -> None:
+        self._kind = kind
+        self._words = tuple(words)
+        self._settings = settings
+        self._problems = problems
+
+    def read(self, listed: str | None, make: Callable[[str], Rule | None]) -> tuple[Rule, ...]:
+        """Return the rules that are listed."""
+        names = [name.strip() for name in (listed or "").split(",") if name.strip()]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            self._problems.append(f"{self._kind}: {name} is listed twice")
+        names = list(dict.fromkeys(names))
+        for name in names:
+            if not _NAME.fullmatch(name):
+                self._problems.append(f"{self._kind}: {name!r} is not a name of letters, digits, '_' and '-'")
+        for setting in sorted(self._settings):
+            name, _, word = setting.partition(".")
+            if word not in self._words:
+                self._problems.append(
+                    f"{self._kind}.{setting} is not a known property; there are "
+                    + ", ".join(f"{self._kind}.{name}.{each}" for each in self._words)
+                )
+            elif name not in names:
+                self._problems.append(f"{self._kind}.{setting} belongs to no rule: add {name} to {self._kind}")
+        return tuple(rule for name in names if _NAME.fullmatch(name) and (rule := make(name)) is not None)
+
+    def transform(self, name: str) -> TransformRule | None:
+        """Return one transform."""
+        tables = self._tables(name)
+        projection = self._list(name, "projection")
+        primary_keys = self._list(name, "primary-keys")
+        condition = self._list(name, "filter")
+        if not (self._text(name, "projection").strip() or self._text(name, "filter").strip()):
+            self._problems.append(f"transforms.{name} has no effect: set transforms.{name}.projection or .filter")
+        if len(condition) > 1:
+            self._problems.append(condition[1].fault("a filter is one expression"))
+            condition = condition[:1]
+        return TransformRule(name, tables, projection, condition[0] if condition else None, primary_keys)
+
+    def route(self, name: str) -> RouteRule | None:
+        """Return one route."""
+        tables = self._tables(name)
+        target = self._text(name, "sink-table").strip()
+        if not re.fullmatch(r"[^.]+\..+", target, re.DOTALL):
+            self._problems.append(
+                f"routes.{name}.sink-table: {target!r} is not a name such as shop.orders or $1.orders"
+            )
+            return None
+        most = min((expression.groups for expression in tables), default=9)
+        missing = sorted(number for number in groups_used(target) if number > most)
+        if missing:
+            self._problems.append(
+                f"routes.{name}.sink-table: ${missing[0]} is not a group of routes.{name}.source-table, "
+                f"which has {most}"
+            )
+            return None
+        return RouteRule(name, tables, target)
+
+    def _text(self, name: str, word: str) -> str:
+        return self._settings.get(f"{name}.{word}", "")
+
+    def _list(self, name: str, word: str) -> tuple[Fragment, ...]:
+        source = Source(f"{self._kind}.{name}.{word}", self._text(name, word))
+        if not source.text.strip():
+            return ()
+        try:
+            return tuple(split_list(source))
+        except UnbalancedTextError as error:
+            self._problems.append(str(error))
+            return ()
+
+    def _tables(self, name: str) -> Tables:
+        setting, text = f"{self._kind}.{name}.source-table", self._text(name, "source-table")
+        parts = split_expressions(text)
+        if not parts:
+            self._problems.append(f"{setting} is missing: regular expressions of db.table, separated by commas")
+        found = []
+        for part in parts:
+            try:
+                found.append(re.compile(part, re.IGNORECASE))
+            except re.error as error:
+                self._problems.append(f"{setting}: {part!r} is not a regular expression: {error}")
+        return tuple(found)

@@ -27,13 +27,11 @@ from tailrace.spark_consumer.sink.ledger import LEAVE_OUT
 from tailrace.spark_consumer.sink.routing import SinkRouter
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.formats.select import record_format
+from tailrace.spark_consumer.source.formats.connector_format import record_format
 from tailrace.spark_consumer.source.kafka import range_options
-from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
-from tailrace.spark_consumer.source.runs import SnapshotRuns
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
-from tailrace.spark_consumer.source.split_ends import SplitEnds
-from tailrace.spark_consumer.source.topic_ids import TopicIds
+from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.transform.rules import Rules
 from tailrace.spark_consumer.verify.compare import Difference, Outcome, TableComparison, Topics

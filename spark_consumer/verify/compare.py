@@ -35,8 +35,8 @@ from tailrace.schemas.verification import (
 )
 from tailrace.spark_consumer.errors import SinkError, as_tailrace_error
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.source.kafka_admin import end_offsets
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
-from tailrace.spark_consumer.source.topic_ends import end_offsets
 from tailrace.spark_consumer.verify.target import RowTexts, bucket_sums, compared_columns, is_in, row_contents
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.sink.base import ComparedSink, TargetRows
-    from tailrace.spark_consumer.source.split_ends import SplitEnds
+    from tailrace.spark_consumer.source.watermarks import SplitEnds
     from tailrace.spark_consumer.tables.reading import Reading
 
 _ROUNDS: Final = 6

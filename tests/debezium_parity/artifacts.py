@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from tailrace.spark_consumer.artifacts import Artifact
+from tailrace.spark_consumer.jars import Artifact
 from tests.embedded import artifacts
 from tests.embedded.artifacts import unpack_once
 from tests.embedded.kafka import classpath

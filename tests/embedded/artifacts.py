@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from tailrace.spark_consumer.artifacts import (
+from tailrace.spark_consumer.jars import (
     Artifact,
     Pins,
     download,

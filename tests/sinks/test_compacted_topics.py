@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from structlog.testing import capture_logs
 
-from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
-from tailrace.spark_consumer.source.topic_policies import TopicPolicies
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicPolicies
 from tests.debezium_parity.topics import KafkaRecord
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import INTEGER, row

@@ -27,7 +27,7 @@ from tailrace.spark_consumer.sink.iceberg_table import LEDGER, IcebergTable
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.source.common_type import common_type
-from tailrace.spark_consumer.source.runs import SnapshotRuns
+from tailrace.spark_consumer.source.watermarks import SnapshotRuns
 from tests.embedded.iceberg_rest import IcebergRestCatalog
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import WithSettings

@@ -17,7 +17,7 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.types.canonical import canonical_text as server_text
 from tailrace.spark_consumer import decode, latest
 from tailrace.spark_consumer.small_data import with_settings
-from tailrace.spark_consumer.verify.canonical import canonical_text
+from tailrace.spark_consumer.verify.target import canonical_text
 from tests.embedded.kafka import KafkaBroker
 from tests.support.capture import CaptureThread, configured, eventually, properties, records_of
 from tests.support.database import Database

@@ -24,7 +24,7 @@ from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tailrace.spark_consumer.sink.table_names import location, quote
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
-from tailrace.spark_consumer.source.runs import SnapshotRuns
+from tailrace.spark_consumer.source.watermarks import SnapshotRuns
 from tests.spark.records import table_schema
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.source.group_reader import RawRows
     from tailrace.spark_consumer.source.ranges import TopicRange
-    from tailrace.spark_consumer.source.raw_rows import RawRows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -17,8 +17,7 @@ from tailrace.spark_consumer.errors import SinkError, as_tailrace_error, concern
 from tailrace.spark_consumer.java_errors import ends_executors, summary
 from tailrace.spark_consumer.sink.base import Sink, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.source.topic_ids import _says_missing
-from tailrace.spark_consumer.source.topic_policies import TopicPolicies
+from tailrace.spark_consumer.source.kafka_admin import TopicPolicies, _says_missing
 from tailrace.spark_consumer.tables.reasons import bad_record, known_reason, unknown_reason
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker

@@ -13,10 +13,9 @@ from structlog.testing import capture_logs
 from tailrace.spark_consumer import driver_path
 from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type
 from tailrace.spark_consumer.source import group_reader
-from tailrace.spark_consumer.source.group_reader import GroupReader, StalledReadError
+from tailrace.spark_consumer.source.group_reader import GroupReader, RawRows, StalledReadError
 from tailrace.spark_consumer.source.kafka import range_options, read_raw, select_raw
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
-from tailrace.spark_consumer.source.raw_rows import RawRows
 from tailrace.spark_consumer.tables.shared_read import MOST_BYTES, GroupReaders, InDriver, SharedReads
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Message, Table, table_schema

@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.sequence import Sequence, file_number
-from tailrace.schemas.watermark import BinlogPosition, Watermark, WatermarkKind
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import parse
 from tailrace.spark_consumer.errors import SinkError
@@ -29,11 +28,10 @@ from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.source.control import ControlRecord, ControlTopic
 from tailrace.spark_consumer.source.kafka import range_options, stream_options
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange, parse_offsets, ranges_between
-from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
-from tailrace.spark_consumer.source.sequence import position_sequence
 from tailrace.spark_consumer.source.topics import TableFilter, subscribe_pattern
 from tailrace.spark_consumer.source.types import field_type
+from tailrace.spark_consumer.source.watermarks import SnapshotRuns
 from tests.spark.records import Table, connect, decimal, table_schema
 
 if TYPE_CHECKING:
@@ -41,14 +39,6 @@ if TYPE_CHECKING:
 
 REQUIRED = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "/c", "sink": "console"}
 START = Sequence(1, 7, 100, 0, 0)
-
-
-def watermark(
-    split: str, kind: WatermarkKind, *, run: str = "run1", pos: int = 10, rows: int = 0, backfill: int = 0
-) -> Watermark:
-    """Return a watermark."""
-    position = BinlogPosition(1, "log.000007", pos, "", "u")
-    return Watermark(kind, split, run, "p.d.t", "d", "t", 0, None, None, False, position, rows, 0, backfill, "f", 1)
 
 
 def stats(split: str | None, rows: int = 0, changes: int = 0) -> SplitStats:
@@ -120,7 +110,7 @@ def test_options_of_the_source_are_passed_on() -> None:
 
 def test_binlog_files_are_compared_as_numbers() -> None:
     assert file_number("binlog.999999") < file_number("binlog.1000000")
-    assert position_sequence(BinlogPosition(2, "b.000010", 5, "", "")) == (2, 10, 5, 0, 0)
+    assert Sequence.at(2, "b.000010", 5) == (2, 10, 5, 0, 0)
 
 
 def test_schemas_are_ordered_by_their_last_use_whatever_the_order_of_records() -> None:
@@ -171,13 +161,8 @@ def test_unknown_topic_and_invalid_schema_record_are_errors() -> None:
 
 def test_first_run_is_the_earliest_and_starts_at_its_least_low() -> None:
     runs = SnapshotRuns(ControlTopic("p.tailrace.watermarks", {}))
-    for record in (
-        watermark("s1", WatermarkKind.LOW, pos=50),
-        watermark("s2", WatermarkKind.LOW, pos=40),
-        watermark("s2", WatermarkKind.END, pos=5),
-        watermark("s3", WatermarkKind.LOW, run="run2", pos=1),
-    ):
-        runs.add(record)
+    for split, run, pos in (("s1", "run1", 50), ("s2", "run1", 40), ("s3", "run2", 1)):
+        runs.add("p.d.t", split, run, Sequence(1, 7, pos, 0, 0))
 
     first = runs.first("p.d.t")
 
@@ -202,7 +187,7 @@ def test_rows_of_another_run_close_the_initial_load(seen: list[SplitStats], *, o
 
 def test_initial_load_belongs_to_the_query_that_created_the_table() -> None:
     runs = SnapshotRuns(ControlTopic("w", {}))
-    runs.add(watermark("s1", WatermarkKind.LOW, pos=40))
+    runs.add("p.d.t", "s1", "run1", Sequence(1, 7, 40, 0, 0))
     run, state = runs.first("p.d.t"), TargetState(query="q1")
     assert run is not None
     load = InitialLoad(run.id, run.start)

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from pyspark.sql import functions as fn
 
-from tailrace.spark_consumer.source.row_checksum import row_checksum
+from tailrace.spark_consumer.source.json_decoder import row_checksum
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

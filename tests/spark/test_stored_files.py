@@ -13,9 +13,17 @@ from pyspark.sql import types as tp
 
 from tailrace.runtime.stored_format import NewerFormatError, program_version
 from tailrace.schemas.sequence import Sequence
-from tailrace.spark_consumer.documents import delete_document, document_names, read_document, write_document
 from tailrace.spark_consumer.errors import SinkError, StoredFileError
-from tailrace.spark_consumer.files import children, delete, exists, read_text
+from tailrace.spark_consumer.files import (
+    children,
+    delete,
+    delete_document,
+    document_names,
+    exists,
+    read_document,
+    read_text,
+    write_document,
+)
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import RunProgress, SplitCounts, SplitProgress

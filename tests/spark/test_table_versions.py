@@ -13,7 +13,7 @@ import pytest
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.source.schema_merge import merge_schemas
+from tailrace.spark_consumer.source.version_decoder import merge_schemas
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Row, connect, decimal, table_schema, unscaled
 from tests.spark.running import consume, settings, table_rows, topic_records

@@ -101,7 +101,7 @@ def arithmetic(spark: SparkSession, *, ansi: bool) -> Iterator[SparkSession]:
 
 @pytest.mark.parametrize("ansi", [True, False])
 def test_no_pair_of_types_changes_a_value(spark: SparkSession, *, ansi: bool) -> None:
-    """A pair without a conversion is refused by its types alone (schema_merge.py, evolution/plan.py)."""
+    """A pair without a conversion is refused by its types alone (version_decoder.py, evolution/plan.py)."""
     types = {name: tp.DataType.fromDDL(name) for name in VALUES}
     converted = lost = 0
     with arithmetic(spark, ansi=ansi) as session:

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.spark_consumer import jars
-from tailrace.spark_consumer.artifacts import Artifact, read_pins
+from tailrace.spark_consumer.jars import Artifact, read_pins
 from tailrace.spark_consumer.session import coordinates
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tests.debezium_parity.artifacts import LIST as PARITY_LIST

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark_consumer.streams.joined_rows import JoinChange, JoinedRows, SideEntry, SideRow
+from tailrace.spark_consumer.streams.state_rows import JoinChange, JoinedRows, SideEntry, SideRow
 
 
 class Stored:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark_consumer.streams.kept_rows import KeptRow, KeptRows, RowEntry
+from tailrace.spark_consumer.streams.state_rows import KeptRow, KeptRows, RowEntry
 from tests.support.changelogs import ARRIVALS, cuts, last_row
 
 Entries = Sequence[RowEntry]

@@ -16,11 +16,10 @@ LAYERS = (
     {"streams", "transform"},
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
-    {"archive", "artifacts", "background", "column_cache", "errors", "files", "images", "jars", "java_errors"}
+    {"archive", "column_cache", "errors", "files", "images", "jars", "java_errors"}
     | {
         "jvm",
         "monitor",
-        "documents",
         "driver_path",
         "driver_plan",
         "local_rows",
@@ -34,11 +33,9 @@ LAYERS = (
 WITHIN_A_LAYER = {
     *(("cli", name) for name in ("app", "reload", "verify")),
     *((name, "app") for name in ("reload", "verify")),
-    ("jars", "artifacts"),
     *((name, "jvm") for name in ("driver_plan", "files", "local_rows")),
     ("errors", "java_errors"),
     ("files", "errors"),
-    *(("documents", name) for name in ("errors", "files")),
 }
 """Imports between two members of one layer: importer, imported."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.spark_consumer.monitor.progress import offsets_between, reported_offsets
+from tailrace.spark_consumer.monitor.status import offsets_between, reported_offsets
 
 
 def test_offsets_between_the_end_of_a_batch_and_of_the_topic() -> None:

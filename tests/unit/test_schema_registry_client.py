@@ -14,8 +14,7 @@ import pytest
 from tailrace.producer.serialization import schema_registry
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient, difference
 from tailrace.runtime.errors import KafkaRequestError, SchemaError
-from tailrace.spark_consumer.source.formats.registry import SchemaRegistry
-from tailrace.spark_consumer.source.formats.settings import RegistrySettings
+from tailrace.spark_consumer.source.formats.registry import RegistrySettings, SchemaRegistry
 from tests.support.values import registry_settings
 
 

@@ -13,7 +13,7 @@ from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.normalize.split_progress import SplitCounts, SplitProgress
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.split_ends import SplitEnd, SplitEnds
+from tailrace.spark_consumer.source.watermarks import SplitEnd, SplitEnds
 
 HIGH = Sequence(1, 7, 10, 0, 0)
 

@@ -9,11 +9,10 @@ import pytest
 from tailrace.spark_consumer.errors import IncompleteTopicError
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.formats.select import record_format
+from tailrace.spark_consumer.source.formats.connector_format import record_format
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
-from tailrace.spark_consumer.source.runs import SnapshotRuns
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
-from tailrace.spark_consumer.source.split_ends import SplitEnds
+from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.tables.snapshot import Snapshots
 

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer import config
-from tailrace.spark_consumer.transform.reading import read_rules
+from tailrace.spark_consumer.transform.rules import read_rules
 from tailrace.spark_consumer.transform.text import Source, UnbalancedTextError, split_list
 
 BASE = {

@@ -1,11 +1,15 @@
 """Keys and values in Avro with Confluent's wire format: a zero byte, the id of the schema in four bytes, the data.
 
 Spark's ``from_avro`` reads each record with the schema of its own id; no Python runs per row.
+
+An Avro converter of Kafka Connect stores in ``connect.*`` properties what Avro cannot express. Where they are missing,
+Avro's logical types count.
 """
 
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -14,10 +18,12 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 from pyspark.sql.avro.functions import from_avro
 
-from tailrace.spark_consumer.source.formats.avro_schema import connect_schema, physical
+from tailrace.runtime.errors import SchemaError
+from tailrace.schemas.connect import ConnectField, ConnectSchema
+from tailrace.spark_consumer.source.formats.record_format import VALUE_ID, Sample, row_fields
 from tailrace.spark_consumer.source.formats.registry import SchemaRegistry
-from tailrace.spark_consumer.source.formats.sides import VALUE_ID, Sample, row_fields
 from tailrace.spark_consumer.source.json_decoder import Read
+from tailrace.spark_consumer.source.types import DECIMAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -135,3 +141,91 @@ def _projected(value: Column, found: tp.DataType, wanted: tp.DataType) -> Column
         ]
         return fn.when(value.isNotNull(), fn.struct(*members)) if members else fn.lit(None).cast(wanted)
     return value.cast(wanted)
+
+
+_TYPES: Final = {
+    "int": "int32",
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "boolean": "boolean",
+    "string": "string",
+    "bytes": "bytes",
+    "fixed": "bytes",
+    "enum": "string",
+}
+_LOGICAL: Final = {
+    "date": "org.apache.kafka.connect.data.Date",
+    "time-millis": "org.apache.kafka.connect.data.Time",
+    "timestamp-millis": "org.apache.kafka.connect.data.Timestamp",
+    "decimal": DECIMAL,
+}
+
+
+def connect_schema(schema: Any) -> ConnectSchema:
+    """Return the Connect schema of an Avro schema (parsed JSON). Raises SchemaError if there is none."""
+    return _connect(schema, {}, "")
+
+
+def physical(schema: Any) -> Any:
+    """Return an Avro schema without logical types: values are read as they are written."""
+    if isinstance(schema, list):
+        return [physical(each) for each in schema]
+    if isinstance(schema, dict):
+        return {name: physical(part) for name, part in schema.items() if name != "logicalType"}
+    return schema
+
+
+def _connect(schema: Any, named: dict[str, ConnectSchema], space: str) -> ConnectSchema:
+    if isinstance(schema, list):
+        present = [each for each in schema if each != "null"]
+        if len(present) != 1:
+            raise SchemaError(
+                "an Avro schema has a union of several types", hint="write it with Debezium", union=schema
+            )
+        found = _connect(present[0], named, space)
+        return found.as_optional() if len(schema) > 1 else found
+    if isinstance(schema, str):
+        if schema in _TYPES:
+            return ConnectSchema(_TYPES[schema])
+        return named[schema] if schema in named else named[f"{space}.{schema}"]
+    kind = schema["type"]
+    if isinstance(kind, (dict, list)):
+        return _connect(kind, named, space)
+    if kind == "record":
+        return _record(schema, named, space)
+    return ConnectSchema(
+        schema.get("connect.type", _TYPES.get(kind, kind)),
+        name=schema.get("connect.name", _LOGICAL.get(schema.get("logicalType", ""))),
+        version=schema.get("connect.version"),
+        doc=schema.get("connect.doc"),
+        parameters=_parameters(schema),
+        default=_default(schema),
+        items=_connect(schema["items"], named, space) if kind == "array" else None,
+        keys=ConnectSchema("string") if kind == "map" else None,
+        values=_connect(schema["values"], named, space) if kind == "map" else None,
+    )
+
+
+def _record(schema: dict[str, Any], named: dict[str, ConnectSchema], space: str) -> ConnectSchema:
+    space = schema.get("namespace", space)
+    fields = tuple(ConnectField(each["name"], _connect(each["type"], named, space)) for each in schema["fields"])
+    found = ConnectSchema(
+        "struct", name=schema.get("connect.name"), version=schema.get("connect.version"), fields=fields
+    )
+    named[schema["name"]] = named[f"{space}.{schema['name']}"] = found
+    return found
+
+
+def _parameters(schema: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    found = schema.get("connect.parameters")
+    if found is None and schema.get("logicalType") == "decimal":
+        found = {"scale": str(schema.get("scale", 0)), "connect.decimal.precision": str(schema["precision"])}
+    return tuple((found or {}).items())
+
+
+def _default(schema: dict[str, Any]) -> Any:
+    default = schema.get("connect.default")
+    if schema["type"] == "bytes" and isinstance(default, str):
+        return b64encode(default.encode("latin-1")).decode()
+    return default

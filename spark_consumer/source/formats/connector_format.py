@@ -20,8 +20,19 @@ from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.source.formats.record_format import Resolved
-from tailrace.spark_consumer.source.formats.sides import KEY_ID, VALUE_ID, KeySide, Sample, ValueSide
+from tailrace.spark_consumer.source.formats.avro_sides import AvroKeys, AvroValues
+from tailrace.spark_consumer.source.formats.json_sides import JsonKeys, JsonValues
+from tailrace.spark_consumer.source.formats.record_format import (
+    KEY_ID,
+    VALUE_ID,
+    KeySide,
+    RecordFormat,
+    Resolved,
+    Sample,
+    TailraceFormat,
+    ValueSide,
+)
+from tailrace.spark_consumer.source.formats.registry import FormatSettings, SchemaRegistry
 from tailrace.spark_consumer.spark_line import try_cast
 
 if TYPE_CHECKING:
@@ -47,7 +58,7 @@ _POSITION: Final = _source_type(file=tp.StringType(), pos=tp.LongType())
 
 
 class ConnectorFormat:
-    """A ``RecordFormat`` of a key side and a value side (sides.py)."""
+    """A ``RecordFormat`` of a key side and a value side (record_format.py)."""
 
     finds_schemas = True
 
@@ -172,3 +183,12 @@ def _fingerprints(schemas: Mapping[Identity, TableSchema]) -> Column:
 def _has(identity: Identity) -> Column:
     value_id, key_id = (fn.lit(each).cast("string") for each in identity)
     return fn.col(VALUE_ID).eqNullSafe(value_id) & fn.col(KEY_ID).eqNullSafe(key_id)
+
+
+def record_format(settings: FormatSettings | None) -> RecordFormat:
+    """Return the format; None: what Tailrace writes by default."""
+    if settings is None:
+        return TailraceFormat()
+    keys = JsonKeys() if settings.key is None else AvroKeys(SchemaRegistry(settings.key))
+    values = JsonValues(settings.columns) if settings.value is None else AvroValues(SchemaRegistry(settings.value))
+    return ConnectorFormat(keys, values)

@@ -2,21 +2,26 @@
 
 The JSON converter of Kafka Connect writes ``{"schema":S,"payload":P}`` without blanks. A quote within S is escaped, so
 the first ``,"payload":`` separates S from P: the text is cut without a parser.
+
+The configuration can give the columns of a table whose records have no schemas, as Spark types. JSON has fewer types
+than Connect: the Spark type of a column tells how the connector has written it. For DATETIME it does not (milliseconds,
+microseconds or text), so the comment of the column names the Connect schema.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as fn
+from pyspark.sql import types as tp
 
-from tailrace.runtime.errors import SchemaError
+from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.connect import ConnectField, ConnectSchema
-from tailrace.spark_consumer.source.formats.sides import Sample, row_fields
+from tailrace.spark_consumer.source.formats.record_format import Sample, row_fields
 from tailrace.spark_consumer.source.json_decoder import Read, read_json
-from tailrace.spark_consumer.source.types import VARIANT
+from tailrace.spark_consumer.source.types import PLAIN_TYPES, VARIANT, decimal_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,9 +33,6 @@ _MIDDLE: Final = ',"payload":'
 _INCREMENTAL: Final = '"snapshot":"incremental"'
 _EMBEDDED: Final = "md5:"
 _PUBLISHED: Final = "published:"
-
-GivenColumns = Callable[[str, str], "tuple[ConnectField, ...] | None"]
-"""``(database, table)`` -> the columns that the configuration gives, or None."""
 
 
 def _has_schema(text: Column) -> Column:
@@ -66,10 +68,13 @@ class JsonKeys:
 
 
 class JsonValues:
-    """Values are JSON envelopes. ``given`` returns columns for records without schemas."""
+    """Values are JSON envelopes."""
 
-    def __init__(self, given: GivenColumns) -> None:
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """``given``: the columns of records without schemas (``parse_columns``), by ``database.table``."""
         self._given = given
+        self._parsed: dict[str, tuple[ConnectField, ...]] = {}
+        """At first use: the parser needs a session."""
 
     def identity(self) -> Column:
         """Return a hash of the schema; without one, the published schema that a header names, or the column names."""
@@ -117,9 +122,11 @@ class JsonValues:
         if value_id.startswith(_EMBEDDED):
             return row_fields(_embedded(table, sample), table.topic)
         names = json.loads(value_id)
-        given = self._given(table.database, table.table)
-        if given is not None:
-            return _subset(table, names, given)
+        name = f"{table.database}.{table.table}"
+        if name in self._given:
+            if name not in self._parsed:
+                self._parsed[name] = connect_fields(parse_columns(self._given[name]), table=name)
+            return _subset(table, names, self._parsed[name])
         if published:
             return _like_published(names, published)
         return tuple(ConnectField(name, _unknown(name, table, sample)) for name in names)
@@ -170,3 +177,67 @@ def _unknown(name: str, table: TableSchema, sample: Sample) -> ConnectSchema:
         return ConnectSchema(VARIANT, optional=True)
     value = json.loads(sample.key).get(name)
     return ConnectSchema(_KEY_TYPES.get(type(value), "string"))
+
+
+_TIME: Final = "io.debezium.time."
+_NAMED: Final = {
+    f"{_TIME}Date": "int32",
+    f"{_TIME}Timestamp": "int64",
+    f"{_TIME}MicroTimestamp": "int64",
+    f"{_TIME}NanoTimestamp": "int64",
+    f"{_TIME}ZonedTimestamp": "string",
+    f"{_TIME}IsoDate": "string",
+    f"{_TIME}IsoTimestamp": "string",
+    "org.apache.kafka.connect.data.Date": "int32",
+    "org.apache.kafka.connect.data.Timestamp": "int64",
+}
+_DEFAULT_NAMES: Final[dict[type[tp.DataType], str]] = {
+    tp.DateType: f"{_TIME}Date",
+    tp.TimestampType: f"{_TIME}ZonedTimestamp",
+}
+_COMMENTS: Final = f"{_TIME}Timestamp (milliseconds), {_TIME}MicroTimestamp or {_TIME}IsoTimestamp"
+
+
+def parse_columns(text: str) -> tp.StructType:
+    """Return the columns of a setting: Spark's DDL, or the JSON of a StructType. Needs a running session."""
+    try:
+        found = (
+            tp.StructType.fromJson(json.loads(text)) if text.lstrip().startswith("{") else tp.StructType.fromDDL(text)
+        )
+    except Exception as error:  # Spark's parser, the JSON parser and fromJson raise many types
+        raise ConfigError([f"table.schema: {text[:200]!r} is neither DDL nor a StructType in JSON: {error}"]) from error
+    if not isinstance(found, tp.StructType):
+        raise ConfigError([f"table.schema: {text[:200]!r} is no list of columns"])
+    return found
+
+
+def connect_fields(columns: tp.StructType, *, table: str) -> tuple[ConnectField, ...]:
+    """Return columns as Connect fields. Raises ConfigError for a type that does not tell how values are written."""
+    return tuple(ConnectField(each.name, _schema(each, table)) for each in columns)
+
+
+def _schema(field: tp.StructField, table: str) -> ConnectSchema:
+    kind = type(field.dataType)
+    name = (field.metadata or {}).get("comment") or _DEFAULT_NAMES.get(kind)
+    if name in _NAMED:
+        return ConnectSchema(_NAMED[name], optional=True, name=name, version=1)
+    if kind is tp.TimestampNTZType:
+        raise ConfigError(
+            [f"table.schema.{table}: column {field.name} is TIMESTAMP_NTZ; add COMMENT '{_COMMENTS}', as written"]
+        )
+    return _type(field.dataType, f"{table}: column {field.name}")
+
+
+def _type(kind: tp.DataType, where: str) -> ConnectSchema:
+    if isinstance(kind, tp.DecimalType):
+        return decimal_schema(kind, optional=True)
+    if isinstance(kind, tp.StructType):
+        members = tuple(ConnectField(each.name, _type(each.dataType, where)) for each in kind)
+        return ConnectSchema("struct", optional=True, fields=members)
+    if isinstance(kind, tp.ArrayType):
+        return ConnectSchema("array", optional=True, items=_type(kind.elementType, where))
+    if type(kind) not in PLAIN_TYPES:
+        raise ConfigError(
+            [f"table.schema.{where} has the type {kind.simpleString()}, which no connector writes in JSON"]
+        )
+    return ConnectSchema(PLAIN_TYPES[type(kind)], optional=True)

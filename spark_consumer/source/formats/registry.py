@@ -1,4 +1,7 @@
-"""Reads the schemas of a schema registry with Confluent's interface by their ids; the schema of an id never changes."""
+"""The settings of converters, and a client of a schema registry with Confluent's interface.
+
+Schemas are read by their ids; the schema of an id never changes.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,40 @@ import json
 import ssl
 import time
 from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from tailrace.runtime.config.converters import split_user_info
 from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError
-from tailrace.spark_consumer.source.formats.settings import RegistrySettings
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySettings:
+    """Where a schema registry is; the representation contains no password."""
+
+    url: str = field(repr=False)
+    """One URL, or several URLs of the same registry, separated by commas."""
+    user_info: str = field(default="", repr=False)
+    """``user:password``; empty: that of the URL."""
+    ca_file: str | None = None
+    """PEM file of the trusted authorities; None: those of the system."""
+    client_certificate: str | None = None
+    """PEM file with the client's certificate and its private key."""
+    key_password: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatSettings:
+    """The converters of a query. A registry means Avro, otherwise JSON."""
+
+    key: RegistrySettings | None = None
+    value: RegistrySettings | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """``database.table`` -> its columns as DDL or as a StructType in JSON."""
+
 
 _TIMEOUT_S: Final = 30.0
 _RETRY_FOR_S: Final = 8.0

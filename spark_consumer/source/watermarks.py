@@ -1,7 +1,9 @@
-"""Reads the END certificates of splits, independent of the stream, and keeps those that no table has used yet.
+"""Reads the watermarks topic, independent of the stream: END certificates of splits, and where tables and runs begin.
 
-The same topic says where a table begins. The rows of a former table of that name are gone then. A table waits for that
-until a batch of it, with or without records, is written: not while it is behind, nor if its work has failed.
+The certificates that no table has used yet are kept. The rows of a former table of a name are gone where the new one
+begins. A table waits for that until a batch of it, with or without records, is written: not while it is behind, nor if
+its work has failed. LOW watermarks tell the snapshot run of a split, so that a sink can recognize rows of the initial
+snapshot, and how many partitions a topic had (schemas/watermark.py).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _FIELDS: Final = (
     "kind string, split string, snapshot string, topic string, number bigint, lower string, upper string, "
     "closed boolean, rows bigint, backfill bigint, checksum string, incremental boolean, lower_open boolean, "
+    "partitions int, "
     "position struct<kind: string, epoch: bigint, file: string, pos: bigint>"
 )
 """Fields of a watermark; the GTID sets of the positions do not leave the executors."""
@@ -49,7 +52,7 @@ class SplitEnd:
     above: bool = False
     """The split of the keys above the greatest planned one."""
     checksum: int = 0
-    """Sum of the checksums of the rows (row_checksum.py)."""
+    """Sum of the checksums of the rows (``row_checksum`` of json_decoder.py)."""
 
 
 class SplitEnds:
@@ -173,3 +176,76 @@ def _sequence(row: Row) -> Sequence:
     if position["kind"] != BinlogPosition.KIND:
         raise ValueError(f"a position of kind {position['kind']!r} cannot be read")
     return Sequence.at(position["epoch"], position["file"], position["pos"])
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRun:
+    """One snapshot run of one table; ``start`` is the least LOW position of its splits read so far."""
+
+    topic: str
+    id: str
+    start: Sequence
+
+
+class SnapshotRuns:
+    """The run of each split, and the first run of each topic. Incremental snapshots are ignored."""
+
+    def __init__(self, watermarks: ControlTopic) -> None:
+        self._watermarks = watermarks
+        self._lock = threading.Lock()
+        self._batches = 0
+        self._read_for = -1
+        self._run_of: dict[str, str] = {}
+        self._first: dict[str, SnapshotRun] = {}
+        self._fewest: dict[str, int] = {}
+
+    def next_batch(self) -> None:
+        """Make the next call of ``refresh`` read the topic; others of the same batch find what it needs then.
+
+        The LOW watermark of a split is in the topic before its rows, and thus when a batch with them is planned.
+        """
+        self._batches += 1
+
+    def refresh_for(self, spark: SparkSession, splits: Iterable[str]) -> None:
+        """Read the watermarks topic if the run of one of these splits is unknown."""
+        if any(split not in self._run_of for split in splits):
+            self.refresh(spark)
+
+    def refresh(self, spark: SparkSession) -> None:
+        """Read the watermarks that were appended since the last call; waits for a call of another thread.
+
+        After ``next_batch`` only the first call reads.
+        """
+        with self._lock:
+            if self._read_for == self._batches > 0:
+                return
+            batches = self._batches
+            is_low = fn.col("kind") == WatermarkKind.LOW.value
+            wanted = (is_low & ~fn.coalesce("incremental", fn.lit(False))) | fn.col("partitions").isNotNull()
+            for row in self._watermarks.poll_fields(spark, _FIELDS, wanted):
+                if row["partitions"] is not None:
+                    self._fewest[row["topic"]] = min(
+                        row["partitions"], self._fewest.get(row["topic"], row["partitions"])
+                    )
+                if row["kind"] == WatermarkKind.LOW and not row["incremental"]:
+                    self.add(row["topic"], row["split"], row["snapshot"], _sequence(row))
+            self._read_for = batches
+
+    def add(self, topic: str, split: str, run: str, start: Sequence) -> None:
+        """Add the LOW watermark of a split; that of an incremental snapshot does not matter here."""
+        self._run_of[split] = run
+        first = self._first.get(topic)
+        if first is None or (first.id == run and start < first.start):
+            self._first[topic] = SnapshotRun(topic, run, start)
+
+    def first(self, topic: str) -> SnapshotRun | None:
+        """Return the earliest run in the watermarks topic, or None."""
+        return self._first.get(topic)
+
+    def fewest_partitions(self, topic: str) -> int | None:
+        """Return the least number of partitions of a topic in its watermarks; None if none has one."""
+        return self._fewest.get(topic)
+
+    def splits_of(self, run: str, splits: Iterable[str]) -> list[str]:
+        """Return the splits that belong to the run."""
+        return [split for split in splits if self._run_of.get(split) == run]
