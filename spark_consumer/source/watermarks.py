@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.sequence import Sequence
-from tailrace.schemas.watermark import BinlogPosition, WatermarkKind
+from tailrace.schemas.watermark import POSITIONS, WatermarkKind
 from tailrace.spark_consumer.source.control import ControlTopic
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _end(row: Row) -> SplitEnd:
 
 def _sequence(row: Row) -> Sequence:
     position = row["position"]
-    if position["kind"] != BinlogPosition.KIND:
+    if position["kind"] not in POSITIONS:
         raise ValueError(f"a position of kind {position['kind']!r} cannot be read")
     return Sequence.at(position["epoch"], position["file"], position["pos"])
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.schemas.names import schemas_topic
+from tailrace.schemas.names import schemas_topic, watermarks_topic
+from tailrace.schemas.sequence import Sequence
+from tailrace.schemas.watermark import MariaDbPosition, Watermark
 from tailrace.spark_consumer.errors import ControlTopicError
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin
+from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tests.spark.records import Feed, Table, table_schema
 from tests.spark.running import count_jobs
 from tests.support.topics import read_topic
@@ -65,3 +69,23 @@ def test_a_topic_that_is_missing_is_an_error(
     with pytest.raises(ControlTopicError, match="cannot be read") as caught:
         topic.poll(spark)
     assert "does not host this topic-partition" in str(caught.value.context["cause"])
+
+
+def test_watermarks_of_mariadb_are_read(spark: SparkSession, kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Their positions are of another kind, with the same coordinates."""
+    feed, table = Feed(kafka_broker, prefix), Table(table_schema(prefix, "a"))
+    position = MariaDbPosition(2, "binlog.000012", 7, "0-1-5", "u")
+    messages = [*table.snapshot(prefix, 0, [], low=1, high=7), table.end(prefix, 0, high=7, rows=0)]
+    messages.append(table.created(prefix, pos=7))
+    values = [replace(Watermark.from_json(each.value or b""), position=position).to_json() for each in messages]
+    feed.write(replace(message, value=value) for message, value in zip(messages, values, strict=True))
+    client = {"kafka.bootstrap.servers": kafka_broker.bootstrap}
+    ends = SplitEnds(ControlTopic(watermarks_topic(prefix), client))
+    runs = SnapshotRuns(ControlTopic(watermarks_topic(prefix), client))
+    ends.refresh(spark)
+    runs.refresh(spark)
+
+    at, topic = Sequence.at(2, "binlog.000012", 7), table.schema.topic
+    [end], first = ends.pending(topic).values(), runs.first(topic)
+    assert first is not None
+    assert (end.high, ends.created(topic), first.start) == (at, at, at)
