@@ -14,9 +14,8 @@ from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
 from tailrace.spark_consumer.driver_path import DriverPath
-from tailrace.spark_consumer.local_rows import read_bytes, row_sequence
 from tailrace.spark_consumer.small_data import interpreted
-from tailrace.spark_consumer.source.group_reader import GroupReader, RawRows, RowsByTopic
+from tailrace.spark_consumer.source.group_reader import GroupReader, RawRows
 from tailrace.spark_consumer.source.kafka import read_raw, select_raw
 from tailrace.spark_consumer.source.ranges import TopicRange
 
@@ -26,32 +25,11 @@ if TYPE_CHECKING:
 Ranges = Sequence[TopicRange]
 
 MOST_BYTES: Final = 8 << 20
-"""The driver takes the records of a group only if they, or the cache with them, have at most so many bytes."""
+"""The driver takes the records of a group only if they have at most so many bytes."""
 
 _CACHE: Final = StorageLevel.MEMORY_AND_DISK_DESER
 
 log = structlog.get_logger(__name__)
-
-
-class InDriver:
-    """The records of a group of ranges in the driver, if there are few; read from the cache when a table needs them."""
-
-    def __init__(self, records: DataFrame) -> None:
-        self._records = records
-        self._known: dict[str, RawRows] | None = None
-
-    def of(self, topic: str) -> RawRows | None:
-        if self._known is None:
-            self._known = self._read()
-        return self._known.get(topic)
-
-    def _read(self) -> dict[str, RawRows]:
-        records, spark = self._records, self._records.sparkSession
-        with interpreted(spark, when=True):
-            if read_bytes(records) > MOST_BYTES:
-                return {}
-            rows = row_sequence(records.where(fn.col("value").isNotNull()))
-        return RowsByTopic(spark, records.schema).of(rows)
 
 
 class GroupReaders:
@@ -66,14 +44,14 @@ class GroupReaders:
         self._path = DriverPath("topics are read by jobs for a while")
         self._is_closed = False
 
-    def read(self, spark: SparkSession, ranges: Ranges) -> dict[str, RawRows] | None:
-        """Return the records of some ranges by topic; nothing if they are too large, None if a job must read them.
+    def read(self, spark: SparkSession, ranges: Ranges) -> dict[str, RawRows]:
+        """Return the records of some ranges by topic; nothing if they are too large, or if the read fails.
 
         Ranges that start at the earliest offset have none: only Kafka knows what that is.
         """
         with self._lock:
             if self._is_closed or not self._path.works:
-                return None
+                return {}
             reader = self._idle.pop() if self._idle else None
         try:
             reader = reader or GroupReader(spark, self._options, self._most_bytes)
@@ -83,7 +61,7 @@ class GroupReaders:
             self._path.fail(error, topics=len(ranges))
             if reader is not None:
                 reader.close()
-            return None
+            return {}
         with self._lock:
             if not self._is_closed:
                 self._idle.append(reader)
@@ -108,32 +86,28 @@ class _Group:
         self._source = source
         self._readers = readers
         self._ranges = ranges
-        self._by_job: tuple[DataFrame, InDriver] | None = None
+        self._records: DataFrame | None = None
         self._has_job = False
-        self._by_reader: dict[str, RawRows] | None = None
+        self._in_driver: dict[str, RawRows] | None = None
 
     @property
     def records(self) -> DataFrame | None:
         """The cached records of all ranges; None if they cannot be read together."""
         if not self._has_job:
             self._has_job = True
-            records = self._read()
-            self._by_job = None if records is None else (records, InDriver(records))
-        return None if self._by_job is None else self._by_job[0]
+            self._records = self._read()
+        return self._records
 
     def in_driver(self, topic: str) -> RawRows | None:
         """Return the records of a topic in the driver; None if there are none, or too many of all topics."""
-        if not self._has_job:
-            if self._by_reader is None:
-                self._by_reader = self._readers.read(self._spark, self._ranges)
-            if self._by_reader is not None:
-                return self._by_reader.get(topic)
-        return None if self.records is None or self._by_job is None else self._by_job[1].of(topic)
+        if self._in_driver is None:
+            self._in_driver = self._readers.read(self._spark, self._ranges)
+        return self._in_driver.get(topic)
 
     def close(self) -> None:
         """Remove the records from the cache."""
-        if self._by_job is not None:
-            self._by_job[0].unpersist()
+        if self._records is not None:
+            self._records.unpersist()
 
     def _read(self) -> DataFrame | None:
         spark, records = self._spark, None
@@ -155,7 +129,7 @@ class SharedReads:
     """The records that are shared now, by topic; several threads use it, each for its own topics.
 
     Tables that the driver processes have their records from one consumer (group_reader.py), those that queries process
-    from one job. Of a group with both kinds, the job reads all.
+    from one job.
     """
 
     def __init__(self, source: Mapping[str, str]) -> None:

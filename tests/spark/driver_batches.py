@@ -1,16 +1,22 @@
-"""Columns of small tables that the driver processes, and the count of batches that it has written."""
+"""Records and columns of small tables that the driver processes, and the count of batches that it has written."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as fn
 
 from tailrace.schemas.connect import ConnectField
+from tailrace.spark_consumer.local_rows import row_sequence
 from tailrace.spark_consumer.sink.base import DriverBatch
 from tailrace.spark_consumer.sink.delta_sink import DeltaSink
+from tailrace.spark_consumer.source.group_reader import RawRows, RowsByTopic
 from tests.spark.records import connect, decimal, unscaled
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 TIME = "io.debezium.time."
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -54,3 +60,9 @@ def count_driver_batches(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(DeltaSink, "write_in_driver", counted)
     return found
+
+
+def rows_by_topic(records: DataFrame) -> dict[str, RawRows]:
+    """Return raw records that Spark has read, as the driver has those that it reads."""
+    rows = row_sequence(records.where(fn.col("value").isNotNull()))
+    return RowsByTopic(records.sparkSession, records.schema).of(rows)

@@ -19,10 +19,8 @@ from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.split_stats import summarize
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.version_decoder import decode_versions
-from tailrace.spark_consumer.tables import shared_read
 from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder
-from tailrace.spark_consumer.tables.shared_read import InDriver
-from tests.spark.driver_batches import FIELDS, VALUES
+from tests.spark.driver_batches import FIELDS, VALUES, rows_by_topic
 from tests.spark.records import EPOCH, Message, Row, Table, table_schema
 from tests.spark.running import count_jobs
 
@@ -83,8 +81,7 @@ def as_rows(spark: SparkSession, decoder: DriverDecoder, rows: Any) -> DataFrame
 
 def decoder_of(spark: SparkSession, records: DataFrame, images: Images = Images.UPSERT) -> DriverDecoder:
     """Return a decoder for records of SCHEMA."""
-    raw = InDriver(records).of(SCHEMA.topic)
-    assert raw is not None
+    raw = rows_by_topic(records)[SCHEMA.topic]
     return DriverDecoder(spark, raw.type, SCHEMA, images, ())
 
 
@@ -101,8 +98,7 @@ def test_as_a_query(spark: SparkSession, images: Images) -> None:
         expected = sorted(map(str, last_per_key(decoded).collect()))
         stats = summarize(decoded)
 
-        raw = InDriver(records).of(SCHEMA.topic)
-        assert raw is not None
+        raw = rows_by_topic(records)[SCHEMA.topic]
         decoder = decoder or DriverDecoder(spark, raw.type, SCHEMA, images, fields)
         before = count_jobs(spark)
         changes = decoder.last_changes(spark, raw)
@@ -120,8 +116,7 @@ def test_other_key(spark: SparkSession) -> None:
     rows = [{"id": key % 2, **{name: values[-1] for name, values in VALUES.items()}} for key in range(4)]
     messages = [m for pos, row in enumerate(rows) for m in table.change("c", None, {**row, "day": pos}, pos=pos)]
     records = raw_records(spark, messages, schema)
-    raw = InDriver(records).of(schema.topic)
-    assert raw is not None
+    raw = rows_by_topic(records)[schema.topic]
     decoder = DriverDecoder(spark, raw.type, schema, Images.UPSERT, ())
     changes = decoder.last_changes(spark, raw)
     assert changes is not None
@@ -142,11 +137,9 @@ def test_what_is_left_to_queries(spark: SparkSession, kind: str) -> None:
         "read": lambda: table.change("r", None, ROW, pos=2),
     }[kind]()
     records = raw_records(spark, [*change, *other])
-    raw = InDriver(records).of(SCHEMA.topic)
-    assert raw is not None
+    raw = rows_by_topic(records)[SCHEMA.topic]
     assert decoder_of(spark, records).last_changes(spark, raw) is None
-    plain = InDriver(raw_records(spark, change)).of(SCHEMA.topic)
-    assert plain is not None
+    plain = rows_by_topic(raw_records(spark, change))[SCHEMA.topic]
     assert decoder_of(spark, records).last_changes(spark, plain) is not None
 
 
@@ -164,8 +157,7 @@ def test_bad_records_fail_as_in_a_query(spark: SparkSession, kind: str) -> None:
         "row": replace(bad, value=(bad.value or b"").replace(b'"after":', b'"later":')),
     }[kind]
     records = raw_records(spark, [*good, bad])
-    raw = InDriver(records).of(SCHEMA.topic)
-    assert raw is not None
+    raw = rows_by_topic(records)[SCHEMA.topic]
     with pytest.raises(PySparkException, match="partition 0, offset 1: ") as caught:
         decoder_of(spark, records).last_changes(spark, raw)
     _, decoded = decode_versions(records.where(f"topic = '{SCHEMA.topic}'"), [SCHEMA], Images.UPSERT)
@@ -183,12 +175,10 @@ def test_a_bad_batch_leaves_nothing_behind(spark: SparkSession) -> None:
     records = raw_records(spark, good)
     decoder = decoder_of(spark, records)
     for value in (b"{", b"", b"null", good[1].value[:-9] if good[1].value else b""):
-        bad = InDriver(raw_records(spark, [good[0], replace(good[1], value=value)])).of(SCHEMA.topic)
-        assert bad is not None
+        bad = rows_by_topic(raw_records(spark, [good[0], replace(good[1], value=value)]))[SCHEMA.topic]
         with pytest.raises(PySparkException):
             decoder.last_changes(spark, bad)
-        raw = InDriver(records).of(SCHEMA.topic)
-        assert raw is not None
+        raw = rows_by_topic(records)[SCHEMA.topic]
         changes = decoder.last_changes(spark, raw)
         assert changes is not None
         _, decoded = decode_versions(records.where(f"topic = '{SCHEMA.topic}'"), [SCHEMA], Images.UPSERT)
@@ -205,24 +195,13 @@ def test_records_without_a_time(spark: SparkSession, ignored: str) -> None:
         value = (messages[index].value or b"").replace(b'"ts_ms":17', b'"ts_was":17')
         messages[index] = replace(messages[index], value=value)
     records = raw_records(spark, messages)
-    raw = InDriver(records).of(SCHEMA.topic)
-    assert raw is not None
+    raw = rows_by_topic(records)[SCHEMA.topic]
     with with_settings(spark, {"spark.sql.jsonGenerator.ignoreNullFields": ignored}):
         changes = decoder_of(spark, records).last_changes(spark, raw)
     assert changes is not None
     _, decoded = decode_versions(records.where(f"topic = '{SCHEMA.topic}'"), [SCHEMA], Images.UPSERT)
     assert [changes.stats] == summarize(decoded)
     assert changes.stats.newest_ms == 1_700_000_000_003
-
-
-def test_many_bytes_stay_in_the_cache(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then a table takes its records from there."""
-    records = raw_records(spark, Table(SCHEMA).change("c", None, ROW, pos=1))
-    monkeypatch.setattr(shared_read, "MOST_BYTES", 100)
-    assert InDriver(records).of(SCHEMA.topic) is None
-    monkeypatch.undo()
-    assert InDriver(records).of(SCHEMA.topic) is not None
-    assert InDriver(records).of("p.shop.without") is None
 
 
 def test_what_is_no_function_of_a_row(spark: SparkSession) -> None:

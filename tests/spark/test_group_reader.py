@@ -16,8 +16,9 @@ from tailrace.spark_consumer.source import group_reader
 from tailrace.spark_consumer.source.group_reader import GroupReader, RawRows, StalledReadError
 from tailrace.spark_consumer.source.kafka import range_options, read_raw, select_raw
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
-from tailrace.spark_consumer.tables.shared_read import MOST_BYTES, GroupReaders, InDriver, SharedReads
+from tailrace.spark_consumer.tables.shared_read import MOST_BYTES, GroupReaders, SharedReads
 from tests.embedded.kafka import KafkaBroker
+from tests.spark.driver_batches import rows_by_topic
 from tests.spark.records import Feed, Message, Table, table_schema
 from tests.spark.running import count_jobs
 from tests.support.topics import end_offset, read_topic
@@ -90,9 +91,7 @@ def by_job(spark: SparkSession, source: dict[str, str], ranges: Sequence[TopicRa
     records = select_raw(read_raw(spark, source, *ranges)).coalesce(1).persist()
     try:
         records.count()
-        in_driver = InDriver(records)
-        found = {each.topic: in_driver.of(each.topic) for each in ranges}
-        return {topic: raw for topic, raw in found.items() if raw is not None}
+        return rows_by_topic(records)
     finally:
         records.unpersist()
 
@@ -145,9 +144,7 @@ def test_records_that_are_too_large(spark: SparkSession, kafka_broker: KafkaBrok
     readers = GroupReaders(options(kafka_broker), 1000)
     assert readers.read(spark, whole) == {}
     small = [TopicRange(each.topic, {0: OffsetRange(0, 1)}) for each in whole]
-    found = readers.read(spark, small)
-    assert found is not None
-    assert len(found) == 3
+    assert len(readers.read(spark, small)) == 3
     readers.close()
 
 
@@ -156,7 +153,6 @@ def test_an_earliest_offset_is_left_to_jobs(spark: SparkSession, kafka_broker: K
     fresh = TopicRange(first.topic, {**first.partitions, 1: OffsetRange(EARLIEST, first.partitions[1].end)})
     readers = GroupReaders(options(kafka_broker), MOST_BYTES)
     found = readers.read(spark, [fresh, second, third])
-    assert found is not None
     assert found.keys() == {second.topic, third.topic}
     readers.close()
 
@@ -164,7 +160,7 @@ def test_an_earliest_offset_is_left_to_jobs(spark: SparkSession, kafka_broker: K
 def test_lost_records(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jobs read instead, and have the error; later the driver reads again."""
+    """Queries read instead, and have the error; after a pause the driver reads again."""
     topics = Topics(kafka_broker, prefix)
     whole = [topics.whole(table) for table in topics.tables]
     lost = whole[2]
@@ -180,32 +176,28 @@ def test_lost_records(
         found = [line["event"] for line in logs]
         assert found == ["topics are read by jobs for a while", "topics are read one by one"]
         with shared.of(spark, whole[:2]):
-            before = count_jobs(spark)
-            assert shared.in_driver(whole[0]) is not None
-            assert (count_jobs(spark) > before) == bool(pause_s)
+            assert (shared.in_driver(whole[0]) is None) == bool(pause_s)
         shared.close()
 
 
 def test_groups_that_queries_need_too(spark: SparkSession, kafka_broker: KafkaBroker, topics: Topics) -> None:
-    """One job reads for the tables that queries process; what the driver has read is used until then."""
+    """One job reads for the tables that queries process, one consumer for the others."""
     whole = [topics.whole(table) for table in topics.tables]
     shared = SharedReads(options(kafka_broker))
     with shared.of(spark, whole):
-        first = shared.in_driver(whole[0])
-        assert first is not None
         records = shared.records(whole[1])
         assert records is not None
-        expected = as_text(spark, {"": first})
-        repeated, before = shared.in_driver(whole[0]), count_jobs(spark)
-        assert repeated is not None
-        assert as_text(spark, {"": repeated}) == expected
+        expected = as_text(spark, rows_by_topic(records))
+        before = count_jobs(spark)
+        own: Any = shared.in_driver(whole[1])
+        assert as_text(spark, {whole[1].topic: own}) == expected
         assert shared.records(whole[2]) is not None
+        assert shared.in_driver(whole[0]) is not None
         assert count_jobs(spark) == before
     assert shared.in_driver(whole[0]) is None
     shared.close()
     with shared.of(spark, whole):
-        rows: Any = shared.in_driver(whole[0])
-        assert as_text(spark, {"": rows}) == expected
+        assert shared.in_driver(whole[0]) is None
 
 
 def test_deleted_topic_is_not_created(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
