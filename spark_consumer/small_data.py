@@ -1,13 +1,40 @@
-"""Settings of a session while it processes little data: planning and compiling takes longer than the work itself."""
+"""Little data in a session: planning and compiling takes longer than the work itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from pyspark.sql.utils import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Built = TypeVar("Built")
+
+_MOST: Final = 4096
+
+
+class ColumnCache(Generic[Built]):
+    """Columns of DataFrames that were built for a key: each function in a column takes several calls to the JVM.
+
+    Several threads may use it. It is emptied when it is full.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Built] = {}
+
+    def get(self, key: Hashable, build: Callable[[], Built]) -> Built:
+        """Return what ``build`` has returned for the key; columns of Spark Connect are kept apart."""
+        own = (is_remote(), key)
+        found = self._known.get(own)
+        if found is None:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            found = self._known[own] = build()
+        return found
+
 
 SMALL_OFFSETS: Final = 2000
 """A range of at most so many offsets is small."""

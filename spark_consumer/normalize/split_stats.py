@@ -8,7 +8,7 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
-from tailrace.spark_consumer.column_cache import ColumnCache
+from tailrace.spark_consumer.small_data import ColumnCache
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row

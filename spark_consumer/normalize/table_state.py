@@ -19,9 +19,9 @@ from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import StoredFileError
 from tailrace.spark_consumer.files import delete_document, document_names, read_document, write_document
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
+from tailrace.spark_consumer.normalize.latest import later
 from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress
-from tailrace.spark_consumer.normalize.truncation import later
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,9 +21,8 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
-from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type
+from tailrace.spark_consumer.in_driver import RowFunction, row_sequence, rows_of_type
 from tailrace.spark_consumer.jvm import companion
-from tailrace.spark_consumer.local_rows import row_sequence
 from tailrace.spark_consumer.sink.base import DriverBatch, before_commit
 from tailrace.spark_consumer.sink.delta_files import sequence
 from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, TableRows

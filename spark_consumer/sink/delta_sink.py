@@ -12,9 +12,9 @@ import structlog
 
 from tailrace.runtime.config.section import supported
 from tailrace.runtime.config.value_types import BOOLEAN, DIRECTORY, integer
-from tailrace.spark_consumer.driver_path import DriverPath
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.in_driver import DriverPath
 from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, before_commit
 from tailrace.spark_consumer.sink.delta_driver_rewrite import ChangePlan, DriverChanges, change_plan, rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_files import KnownFiles

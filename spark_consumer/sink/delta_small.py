@@ -22,13 +22,12 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
-from tailrace.spark_consumer.column_cache import ColumnCache
-from tailrace.spark_consumer.local_rows import local_rows, read_bytes
+from tailrace.spark_consumer.in_driver import local_rows, read_bytes
 from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_log import columns_of
 from tailrace.spark_consumer.sink.statements import IS_LATER, same_key
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.small_data import SMALL_OFFSETS, SMALL_TABLE, by_operator, interpreted
+from tailrace.spark_consumer.small_data import SMALL_OFFSETS, SMALL_TABLE, ColumnCache, by_operator, interpreted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

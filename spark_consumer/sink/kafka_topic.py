@@ -19,9 +19,9 @@ from tailrace.runtime.config.value_types import SECRET, integer
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.in_driver import literal_rows
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.source.kafka_admin import close_consumer, open_admin, open_consumer
-from tailrace.spark_consumer.source.literal_rows import literal_rows
 from tailrace.spark_consumer.source.topics import subscribe_pattern
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ from tailrace.runtime.stored_format import program_version, require_known_format
 from tailrace.schemas.known_fields import known_fields
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import NewTopicError, SinkError
-from tailrace.spark_consumer.normalize.truncation import later
+from tailrace.spark_consumer.normalize.latest import later
 from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
 from tailrace.spark_consumer.source.ranges import EARLIEST
 

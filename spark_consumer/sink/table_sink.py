@@ -25,8 +25,7 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
-from tailrace.spark_consumer.normalize.latest import last_per_key
-from tailrace.spark_consumer.normalize.truncation import without_truncated
+from tailrace.spark_consumer.normalize.latest import last_per_key, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch, TargetRows
 from tailrace.spark_consumer.sink.evolve import caught_up, evolve, take_over
 from tailrace.spark_consumer.sink.initial_load import InitialLoad, append_or_merge

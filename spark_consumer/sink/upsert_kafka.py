@@ -40,8 +40,7 @@ from tailrace.spark_consumer.changelog.flatten import upsert_columns
 from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.normalize.latest import last_per_key
-from tailrace.spark_consumer.normalize.truncation import later, without_truncated
+from tailrace.spark_consumer.normalize.latest import last_per_key, later, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.kafka_topic import (
     COMPACTED,

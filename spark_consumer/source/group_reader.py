@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type, set_active
+from tailrace.spark_consumer.in_driver import RowFunction, rows_of_type, set_active
 from tailrace.spark_consumer.jvm import companion, java_class
 from tailrace.spark_consumer.source.kafka import select_raw
 from tailrace.spark_consumer.source.kafka_admin import close_consumer, open_consumer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.names import EVENT_HEADER, INCREMENTAL_HEADER, SCHEMA_HEADER, SPLIT_HEADER
-from tailrace.spark_consumer.column_cache import ColumnCache
+from tailrace.spark_consumer.small_data import ColumnCache
 from tailrace.spark_consumer.source.topics import TableFilter, subscribe_pattern
 
 if TYPE_CHECKING:

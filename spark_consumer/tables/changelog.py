@@ -14,11 +14,17 @@ from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.carry_over import HeldFolder
-from tailrace.spark_consumer.normalize.latest import with_contained_sequence
-from tailrace.spark_consumer.normalize.split_resolution import resolve_splits, with_holder
+from tailrace.spark_consumer.normalize.latest import (
+    last_truncate,
+    later,
+    resolve_splits,
+    truncate_time,
+    with_contained_sequence,
+    with_holder,
+    without_truncated,
+)
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
-from tailrace.spark_consumer.normalize.truncation import last_truncate, later, truncate_time, without_truncated
 from tailrace.spark_consumer.sink.base import TableBatch, Write
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.source.kafka import new_changelog_remedy

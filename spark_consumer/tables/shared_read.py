@@ -13,7 +13,7 @@ import structlog
 from pyspark.sql import functions as fn
 from pyspark.storagelevel import StorageLevel
 
-from tailrace.spark_consumer.driver_path import DriverPath
+from tailrace.spark_consumer.in_driver import DriverPath
 from tailrace.spark_consumer.small_data import interpreted
 from tailrace.spark_consumer.source.group_reader import GroupReader, RawRows
 from tailrace.spark_consumer.source.kafka import read_raw, select_raw

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.connect import ConnectField
-from tailrace.spark_consumer.local_rows import row_sequence
+from tailrace.spark_consumer.in_driver import row_sequence
 from tailrace.spark_consumer.sink.base import DriverBatch
 from tailrace.spark_consumer.sink.delta_sink import DeltaSink
 from tailrace.spark_consumer.source.group_reader import RawRows, RowsByTopic

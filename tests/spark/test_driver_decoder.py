@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from tailrace.spark_consumer.driver_plan import NotPlannedError, RowFunction, rows_of_type
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.in_driver import NotPlannedError, RowFunction, rows_of_type
 from tailrace.spark_consumer.jvm import companion, java_class
 from tailrace.spark_consumer.metadata_fields import read_fields
 from tailrace.spark_consumer.normalize.latest import last_per_key

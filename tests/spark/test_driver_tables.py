@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from structlog.testing import capture_logs
 
 from tailrace.schemas.connect import ConnectField
-from tailrace.spark_consumer import driver_path
+from tailrace.spark_consumer import in_driver as driver
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.sink import delta_driver_rewrite
@@ -281,7 +281,7 @@ def test_a_failure_before_the_commit(
         monkeypatch.setattr(driver_decoder, "DriverDecoder", fails)
     else:
         monkeypatch.setattr(delta_driver_rewrite, "RowFunction", fails)
-    monkeypatch.setattr(driver_path, "FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(driver, "FIRST_PAUSE_S", 3600.0)
     with capture_logs() as logs:
         consume(spark, written.given)
     written.check(spark)
@@ -302,7 +302,7 @@ def test_a_failure_that_passes(
             fails()
         return DriverDecoder(*arguments)
 
-    monkeypatch.setattr(driver_path, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(driver, "FIRST_PAUSE_S", 0.0)
     monkeypatch.setattr(driver_decoder, "DriverDecoder", fails_once)
     with capture_logs() as logs:
         consume(spark, written.given)

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as fn
 from structlog.testing import capture_logs
 
-from tailrace.spark_consumer import driver_path
-from tailrace.spark_consumer.driver_plan import RowFunction, rows_of_type
+from tailrace.spark_consumer import in_driver
+from tailrace.spark_consumer.in_driver import RowFunction, rows_of_type
 from tailrace.spark_consumer.source import group_reader
 from tailrace.spark_consumer.source.group_reader import GroupReader, RawRows, StalledReadError
 from tailrace.spark_consumer.source.kafka import range_options, read_raw, select_raw
@@ -168,7 +168,7 @@ def test_lost_records(
     for done in admin.delete_records([TopicPartition(lost.topic, 0, 6)]).values():
         done.result(120)
     for pause_s in (3600.0, 0.0):
-        monkeypatch.setattr(driver_path, "FIRST_PAUSE_S", pause_s)
+        monkeypatch.setattr(in_driver, "FIRST_PAUSE_S", pause_s)
         shared = SharedReads(options(kafka_broker))
         with capture_logs() as logs, shared.of(spark, whole):
             assert shared.in_driver(whole[0]) is None

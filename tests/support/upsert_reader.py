@@ -1,7 +1,7 @@
 """What the rows of a table are for the consumer: of each key the record with the greatest sequence counts.
 
 Records with a smaller sequence than that of the last truncate event, or than the position of CREATED in the topic of
-watermarks, are of rows that are gone (spark_consumer/normalize/truncation.py).
+watermarks, are of rows that are gone (spark_consumer/normalize/latest.py).
 """
 
 from __future__ import annotations

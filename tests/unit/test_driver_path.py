@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from tailrace.spark_consumer.driver_path import FIRST_PAUSE_S, LONGEST_PAUSE_S, DriverPath
+from tailrace.spark_consumer.in_driver import FIRST_PAUSE_S, LONGEST_PAUSE_S, DriverPath
 
 EVENT = "rows are read by queries for a while"
 

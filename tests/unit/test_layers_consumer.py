@@ -16,14 +16,17 @@ LAYERS = (
     {"streams", "transform"},
     {"changelog", "changes", "evolution", "normalize"},
     {"source"},
-    {"archive", "column_cache", "errors", "files", "images", "jars", "java_errors"}
-    | {
+    {
+        "archive",
+        "errors",
+        "files",
+        "images",
+        "in_driver",
+        "jars",
+        "java_errors",
         "jvm",
-        "monitor",
-        "driver_path",
-        "driver_plan",
-        "local_rows",
         "metadata_fields",
+        "monitor",
         "small_data",
         "spark_line",
     },
@@ -33,7 +36,7 @@ LAYERS = (
 WITHIN_A_LAYER = {
     *(("cli", name) for name in ("app", "reload", "verify")),
     *((name, "app") for name in ("reload", "verify")),
-    *((name, "jvm") for name in ("driver_plan", "files", "local_rows")),
+    *((name, "jvm") for name in ("files", "in_driver")),
     ("errors", "java_errors"),
     ("files", "errors"),
 }
