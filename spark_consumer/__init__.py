@@ -14,7 +14,7 @@ Public modules; everything else is internal and may change:
 - ``archive``: builds the archive for ``spark-submit --py-files``.
 
 Imports point downwards: app, cli > query, session > config, pipeline > tables > sink > transform,
-streams > changelog, normalize, changes > source > monitor, images, files.
+streams > normalize, changes > source > monitor, images, files.
 """
 
 from __future__ import annotations

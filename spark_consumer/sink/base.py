@@ -86,7 +86,7 @@ class TableBatch:
 
     schema: TableSchema
     records: DataFrame
-    """Images.UPSERT: decoded records (source/json_decoder.py). Images.CHANGELOG: rows of changelog/rowkind.py."""
+    """Images.UPSERT: decoded records (source/json_decoder.py). Images.CHANGELOG: rows of normalize/rowkind.py."""
     stats: Collection[SplitStats] = ()
     """Counts per split; only for Images.UPSERT."""
     range: TopicRange | None = None

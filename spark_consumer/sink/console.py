@@ -10,8 +10,8 @@ from pyspark.sql import functions as fn
 
 from tailrace.runtime.config.section import Section, supported
 from tailrace.runtime.config.value_types import integer
-from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS, ORDER
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.normalize.rowkind import JSON_OPTIONS, ORDER
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 

@@ -20,9 +20,9 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.in_driver import RowFunction, row_sequence, rows_of_type
 from tailrace.spark_consumer.jvm import companion
+from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink.base import DriverBatch, before_commit
 from tailrace.spark_consumer.sink.delta_files import sequence
 from tailrace.spark_consumer.sink.delta_known_rows import KeyedRow, KnownRows, RowForm, TableRows

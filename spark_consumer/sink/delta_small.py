@@ -21,8 +21,8 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.in_driver import local_rows, read_bytes
+from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_log import columns_of
 from tailrace.spark_consumer.sink.statements import IS_LATER, same_key

@@ -23,11 +23,11 @@ from pyspark.sql import types as tp
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.files import children, delete, exists, read_text
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.jvm import java_class
+from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names, checked_key, has_fault
 from tailrace.spark_consumer.sink.ledger import Ledger, was_replaced
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout

@@ -24,10 +24,10 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN, upsert_columns
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key, later, without_truncated
+from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN, upsert_columns
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch, TargetRows
 from tailrace.spark_consumer.sink.evolve import caught_up, evolve
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm, read_value

@@ -12,11 +12,11 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
+from tailrace.spark_consumer.normalize.rowkind import JSON_OPTIONS
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
 from tailrace.spark_consumer.sink.shape import RECORD, SEEN, SEEN_AT, Layout
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.source.conversion import convert_value, failing
+from tailrace.spark_consumer.source.common_type import convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 from tailrace.spark_consumer.spark_line import VARIANT_TYPES

@@ -38,8 +38,8 @@ from tailrace.spark_consumer.sink.target import (
     Wording,
 )
 from tailrace.spark_consumer.source.common_type import common_type
-from tailrace.spark_consumer.source.conversion import added_value
 from tailrace.spark_consumer.source.kafka import load_remedy
+from tailrace.spark_consumer.source.version_decoder import added_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

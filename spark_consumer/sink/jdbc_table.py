@@ -19,8 +19,8 @@ from pyspark.sql import types as tp
 
 from tailrace.runtime.stored_format import require_known_format
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.normalize.rowkind import check_names
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Role, StoredTable
 from tailrace.spark_consumer.sink.ledger import FORMAT, AppliedOffsets, Ledger, changed_meanwhile, changelog_from_json

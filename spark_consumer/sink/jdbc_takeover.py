@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.normalize.rowkind import check_names
 from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, can_widen
 from tailrace.spark_consumer.sink.jdbc_dialect import Role, StoredColumn
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table

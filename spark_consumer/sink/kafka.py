@@ -20,8 +20,8 @@ from tailrace.runtime.config.value_types import TEXT
 from tailrace.schemas.rowkind import RowKind
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS, ORDER
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.normalize.rowkind import JSON_OPTIONS, ORDER
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.kafka_topic import (
     OFFSET_HEADER,

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import structlog
 from pyspark.sql import functions as fn
 
-from tailrace.spark_consumer.changelog.flatten import upsert_columns
 from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.normalize.latest import later
+from tailrace.spark_consumer.normalize.rowkind import upsert_columns
 from tailrace.spark_consumer.sink.ledger import Ledger, changed_meanwhile
 from tailrace.spark_consumer.sink.state import SEVERAL
 from tailrace.spark_consumer.sink.target_table import Table
 from tailrace.spark_consumer.small_data import ColumnCache
-from tailrace.spark_consumer.source.conversion import convert_value, failing
+from tailrace.spark_consumer.source.common_type import convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from tailrace.runtime.config.section import Section, prefixed, supported
 from tailrace.runtime.config.value_types import ANY_TEXT, InvalidValueError, ValueType, integer, one_of, set_of
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior, EvolutionPolicy
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.metadata_fields import FIELDS, MetadataField, read_fields
+from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.source.json_decoder import METADATA
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
 

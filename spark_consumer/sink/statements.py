@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
+from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink.table_names import literal, quote
 from tailrace.spark_consumer.sink.target import (
     Add,

@@ -15,8 +15,8 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import check_names
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.normalize.rowkind import check_names
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
 from tailrace.spark_consumer.sink.state import COMMIT_OF_ALTERATION, OF_A_SHARD, PROPERTIES, Shard, TargetState
@@ -38,11 +38,11 @@ from tailrace.spark_consumer.sink.target import (
     require_key,
     require_same_key,
 )
-from tailrace.spark_consumer.source.common_type import common_type
-from tailrace.spark_consumer.source.conversion import added_value, convert_value, failing
+from tailrace.spark_consumer.source.common_type import common_type, convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.kafka import load_remedy
 from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.source.version_decoder import added_value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -36,11 +36,10 @@ from tailrace.runtime.config.value_types import TEXT
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import upsert_columns
-from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key, later, without_truncated
+from tailrace.spark_consumer.normalize.rowkind import JSON_OPTIONS, upsert_columns
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.kafka_topic import (
     COMPACTED,

@@ -40,8 +40,8 @@ from pyspark.storagelevel import StorageLevel
 
 from tailrace.schemas.rowkind import Op, RowKind
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
+from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink.base import TableBatch
 from tailrace.spark_consumer.sink.shape import (
     CURRENT,

@@ -122,3 +122,21 @@ def _is_within(number: Column, kind: tp.DataType) -> Column:
     if bits is None:
         return fn.abs(number) < fn.lit(float("inf"))
     return (number >= fn.lit(-(2.0**bits))) & (number < fn.lit(2.0**bits))
+
+
+def failing(value: Column, lost: Column | None, kind: tp.DataType, text: str, shown: Column | None = None) -> Column:
+    """Return a value of a type that fails its query where it is ``lost``, with a text and what is ``shown``."""
+    if lost is None:
+        return value
+    message = fn.lit(text) if shown is None else fn.concat(fn.lit(text), shown.cast("string"))
+    return fn.when(lost, fn.raise_error(message).cast(kind)).otherwise(value)
+
+
+def convert_value(value: Column, source: tp.DataType, target: tp.DataType) -> tuple[Column, Column | None]:
+    """Return the value in the target type, and for a conversion that can lose a value, whether it did."""
+    if source == target:
+        return value, None
+    if common_type(source, target) == target:
+        return exact_cast(value, source, target), None
+    cast = checked_cast(value, source, target)
+    return cast, value.isNotNull() & cast.isNull()

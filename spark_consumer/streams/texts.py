@@ -10,7 +10,7 @@ from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.rowkind import RowKind
-from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
+from tailrace.spark_consumer.normalize.rowkind import JSON_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.rowkind import RowKind
-from tailrace.spark_consumer.changelog.rowkind import to_changelog
 from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.table_result import TableResult
@@ -23,6 +22,7 @@ from tailrace.spark_consumer.normalize.latest import (
     with_holder,
     without_truncated,
 )
+from tailrace.spark_consumer.normalize.rowkind import to_changelog
 from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.sink.base import TableBatch, Write

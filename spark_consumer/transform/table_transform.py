@@ -26,9 +26,9 @@ from pyspark.sql import types as tp
 from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
 from tailrace.spark_consumer.errors import TransformError
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.normalize.rowkind import JSON_OPTIONS
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.transform.columns import Columns, ProjectedColumn, metadata
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.schemas.connect import ConnectField
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
+from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink import delta_driver_rewrite
 from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_known_rows import KnownRows

@@ -17,8 +17,8 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.flatten import DELETED_COLUMN
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
+from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink import delta_small
 from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_log import is_conflict

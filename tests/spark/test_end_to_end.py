@@ -12,7 +12,7 @@ import orjson
 import pytest
 from pyspark.sql import functions as fn
 
-from tailrace.spark_consumer.changelog.rowkind import JSON_OPTIONS
+from tailrace.spark_consumer.normalize.rowkind import JSON_OPTIONS
 from tests.spark.running import consume, settings
 from tests.support.captured_source import KEYS, SPARK_TYPES, CapturedSource, Rows
 from tests.support.topics import read_topic

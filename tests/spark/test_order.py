@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailrace.spark_consumer.changelog.rowkind import ORDER, to_changelog
 from tailrace.spark_consumer.normalize.latest import last_per_key, with_contained_sequence
+from tailrace.spark_consumer.normalize.rowkind import ORDER, to_changelog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,9 +17,9 @@ from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.changelog.rowkind import to_changelog
 from tailrace.spark_consumer.errors import TransformError
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.normalize.rowkind import to_changelog
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.json_decoder import image_fields, row_type
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker

@@ -16,8 +16,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
-from tailrace.spark_consumer.source.common_type import can_check, common_type
-from tailrace.spark_consumer.source.conversion import convert_value
+from tailrace.spark_consumer.source.common_type import can_check, common_type, convert_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

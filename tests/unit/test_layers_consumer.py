@@ -14,7 +14,7 @@ LAYERS = (
     {"tables"},
     {"sink"},
     {"streams", "transform"},
-    {"changelog", "changes", "evolution", "normalize"},
+    {"changes", "evolution", "normalize"},
     {"source"},
     {
         "archive",
