@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.names import watermarks_topic
 from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.errors import as_tailrace_error
-from tailrace.spark_consumer.monitor.listener import ProgressListener
-from tailrace.spark_consumer.monitor.status import Status
+from tailrace.spark_consumer.monitor.status import Status, reported_offsets
 from tailrace.spark_consumer.pipeline import Pipeline
 from tailrace.spark_consumer.sink.routing import QuerySink
 from tailrace.spark_consumer.source.kafka import read_stream, stream_options
@@ -25,7 +26,54 @@ from tailrace.spark_consumer.tables.services import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+class ProgressListener(StreamingQueryListener):
+    """Passes the reports of one query on; a session can have others. Spark calls it on a thread of its own."""
+
+    def __init__(self, status: Status, control_topics: frozenset[str]) -> None:
+        """``control_topics`` are in the stream and are no tables."""
+        self._status = status
+        self._control = control_topics
+        self._query_id: str | None = None
+        self._last = ""
+
+    def follow(self, query_id: str) -> None:
+        """Pass on the reports of this query."""
+        self._query_id = query_id
+
+    def report(self, text: str) -> None:
+        """Pass on a report, the JSON of a ``StreamingQueryProgress``, unless it was passed on before."""
+        found = json.loads(text)
+        if found["id"] != self._query_id or found["timestamp"] <= self._last:
+            return
+        self._last = found["timestamp"]
+        applied, ends = reported_offsets(found)
+        ends = {topic: each for topic, each in ends.items() if topic not in self._control}
+        self._status.progress(found["batchId"], applied, ends, found["durationMs"])
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Pass on the report of a batch."""
+        self.report(event.progress.json)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Pass on that Kafka has answered, and has nothing more."""
+        if str(event.id) == self._query_id:
+            self._status.confirmed()
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Do nothing."""
+
 
 _POLL_S: Final = 1
 _UNITS: Final = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600}

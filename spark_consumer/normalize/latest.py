@@ -27,7 +27,7 @@ from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.in_driver import literal_rows
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
 from tailrace.spark_consumer.small_data import ColumnCache
-from tailrace.spark_consumer.source.sequence import sequence_literal
+from tailrace.spark_consumer.source.types import sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

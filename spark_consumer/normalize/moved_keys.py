@@ -26,7 +26,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.files import children, delete
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE, sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,8 +24,7 @@ from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.source.json_decoder import failure_prefix
 from tailrace.spark_consumer.source.kafka import load_remedy
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
-from tailrace.spark_consumer.source.types import field_type
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE, field_type, sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

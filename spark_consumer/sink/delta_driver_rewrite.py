@@ -38,7 +38,7 @@ from tailrace.spark_consumer.sink.delta_small import (
 )
 from tailrace.spark_consumer.sink.statements import Changes, type_names
 from tailrace.spark_consumer.small_data import interpreted
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

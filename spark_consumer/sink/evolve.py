@@ -52,7 +52,7 @@ from tailrace.spark_consumer.sink.target_table import TargetTable
 from tailrace.spark_consumer.source.common_type import common_type
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.kafka import load_remedy, reload_remedy
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 
 log = structlog.get_logger(__name__)
 

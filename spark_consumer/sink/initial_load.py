@@ -42,7 +42,7 @@ from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
 from tailrace.spark_consumer.sink.state import TargetState
-from tailrace.spark_consumer.source.sequence import sequence_literal
+from tailrace.spark_consumer.source.types import sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

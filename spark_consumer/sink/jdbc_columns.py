@@ -18,7 +18,7 @@ from tailrace.spark_consumer.sink.shape import RECORD, SEEN, SEEN_AT, Layout
 from tailrace.spark_consumer.sink.table_names import quote
 from tailrace.spark_consumer.source.common_type import convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 from tailrace.spark_consumer.spark_line import VARIANT_TYPES
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from tailrace.spark_consumer.sink.kafka_topic import (
     write_records,
 )
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
-from tailrace.spark_consumer.source.sequence import sequence_literal
+from tailrace.spark_consumer.source.types import sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

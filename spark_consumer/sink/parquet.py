@@ -52,7 +52,7 @@ from tailrace.spark_consumer.sink.table_names import path_segment, quote
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.common_type import can_check, common_type, convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import METADATA
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE, sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -17,8 +17,7 @@ import structlog
 
 from tailrace.runtime.config.section import Section
 from tailrace.runtime.errors import ConfigError
-from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.metadata_fields import MetadataField
+from tailrace.spark_consumer.images import Images, MetadataField
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.policy import CHANGE_NAMES, Behavior, EvolutionPolicy
-from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.metadata_fields import FIELDS, MetadataField, read_fields
+from tailrace.spark_consumer.images import FIELDS, Images, MetadataField, read_fields
 from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.source.json_decoder import METADATA
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -41,7 +41,7 @@ from tailrace.spark_consumer.sink.target import (
 from tailrace.spark_consumer.source.common_type import common_type, convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.kafka import load_remedy
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 from tailrace.spark_consumer.source.version_decoder import added_value
 
 if TYPE_CHECKING:

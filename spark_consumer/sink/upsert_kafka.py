@@ -66,7 +66,7 @@ from tailrace.spark_consumer.sink.shape import PLAIN, Layout
 from tailrace.spark_consumer.sink.state import ALONE, Shard, Stored, TargetState, key_text, require_owner
 from tailrace.spark_consumer.sink.target import TargetSink
 from tailrace.spark_consumer.source.kafka import reload_remedy
-from tailrace.spark_consumer.source.sequence import sequence_literal
+from tailrace.spark_consumer.source.types import sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

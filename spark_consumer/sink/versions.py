@@ -58,7 +58,7 @@ from tailrace.spark_consumer.sink.shape import (
     Layout,
 )
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE, sequence_literal
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE, sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

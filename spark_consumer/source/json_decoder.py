@@ -17,11 +17,9 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.names import SCHEMA_HEADER
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.metadata_fields import MetadataField
+from tailrace.spark_consumer.images import Images, MetadataField
 from tailrace.spark_consumer.small_data import ColumnCache
-from tailrace.spark_consumer.source.sequence import sequence_column
-from tailrace.spark_consumer.source.types import FieldType, field_type
+from tailrace.spark_consumer.source.types import FieldType, field_type, sequence_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

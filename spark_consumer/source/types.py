@@ -1,4 +1,4 @@
-"""Spark types of Connect schemas: the type that from_json reads, and the type that a table stores.
+"""Spark types of Connect schemas, and of the sequence: the type that from_json reads, and the type that a table stores.
 
 The JSON type is what the JSON token must be. The column type is what a table stores. Native expressions convert one to
 the other; they return NULL for a value that they cannot represent, never an approximation. The decoder compares the
@@ -16,6 +16,7 @@ from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectSchema
+from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.source.common_type import MAX_PRECISION
 from tailrace.spark_consumer.spark_line import VARIANT_TYPES, lpad, try_cast
 
@@ -251,3 +252,26 @@ def _scaled(number: Column, precision: int, scale: int) -> Column:
         return whole
     factor = fn.lit(f"0.{'0' * (scale - 1)}1").cast(f"decimal({scale + 1},{scale})")
     return try_cast(fn.try_multiply(whole, factor), f"decimal({precision},{scale})")
+
+
+SEQUENCE_TYPE: Final = tp.StructType([tp.StructField(name, tp.LongType()) for name in Sequence._fields])
+
+
+def sequence_column(event_header: Column, source: Column) -> Column:
+    """Return the sequence struct of a record; a field is NULL if the header or the source block lacks it."""
+    file = fn.substring_index(source["file"], ".", -1)
+    # Without split_part, which compiles a regular expression for each record.
+    epoch = fn.substring_index(event_header, ".", 1)
+    after_epoch = fn.substr(event_header, fn.length(epoch) + 2)
+    return fn.struct(
+        try_cast(epoch, "bigint").alias("epoch"),
+        try_cast(file, "bigint").alias("file"),
+        source["pos"].cast("bigint").alias("pos"),
+        try_cast(fn.substring_index(after_epoch, ".", 1), "bigint").alias("event"),
+        source["row"].cast("bigint").alias("row"),
+    )
+
+
+def sequence_literal(sequence: Sequence) -> Column:
+    """Return a sequence as a literal of SEQUENCE_TYPE."""
+    return fn.struct(*(fn.lit(value).cast("bigint").alias(name) for name, value in sequence._asdict().items()))

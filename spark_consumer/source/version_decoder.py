@@ -16,14 +16,12 @@ from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.alteration import UNKNOWN, ColumnChange, field_of
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.schemas.sequence import Sequence as Position
-from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.metadata_fields import MetadataField
+from tailrace.spark_consumer.images import Images, MetadataField
 from tailrace.spark_consumer.source.common_type import can_check, common_type, convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import Read, decode, failure_prefix, image_fields, read_json
 from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.lineage import Lineages, Origin, lineages
-from tailrace.spark_consumer.source.sequence import sequence_literal
-from tailrace.spark_consumer.source.types import decimal_schema, field_type
+from tailrace.spark_consumer.source.types import decimal_schema, field_type, sequence_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -16,9 +16,8 @@ from pyspark.sql import functions as fn
 
 from tailrace.schemas import sequence as seq
 from tailrace.schemas.rowkind import Op
-from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.images import Images, MetadataField
 from tailrace.spark_consumer.in_driver import DriverPath, RowFunction, rows_of_type, set_active
-from tailrace.spark_consumer.metadata_fields import MetadataField
 from tailrace.spark_consumer.normalize.split_stats import SplitStats
 from tailrace.spark_consumer.small_data import ColumnCache
 from tailrace.spark_consumer.source.json_decoder import image_fields

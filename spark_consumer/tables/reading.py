@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from pyspark.sql import functions as fn
 
-from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.metadata_fields import MetadataField
+from tailrace.spark_consumer.images import Images, MetadataField
 from tailrace.spark_consumer.normalize.tombstones import with_deletes_of_tombstones
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat

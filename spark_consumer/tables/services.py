@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tailrace.schemas.names import schemas_topic, watermarks_topic
-from tailrace.spark_consumer.metadata_fields import MetadataField
+from tailrace.spark_consumer.images import MetadataField
 from tailrace.spark_consumer.monitor.phases import Phases
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes

@@ -11,10 +11,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.images import Images, read_fields
 from tailrace.spark_consumer.in_driver import NotPlannedError, RowFunction, rows_of_type
 from tailrace.spark_consumer.jvm import companion, java_class
-from tailrace.spark_consumer.metadata_fields import read_fields
 from tailrace.spark_consumer.normalize.latest import last_per_key
 from tailrace.spark_consumer.normalize.split_stats import summarize
 from tailrace.spark_consumer.small_data import with_settings

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as fn
 
 from tailrace.schemas.sequence import Sequence, file_number
-from tailrace.spark_consumer.source.sequence import sequence_column
+from tailrace.spark_consumer.source.types import sequence_column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

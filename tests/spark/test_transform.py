@@ -23,7 +23,7 @@ from tailrace.spark_consumer.normalize.rowkind import to_changelog
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.json_decoder import image_fields, row_type
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 from tailrace.spark_consumer.transform.columns import find_columns
 from tailrace.spark_consumer.transform.failing_record import failing_record
 from tailrace.spark_consumer.transform.rules import Rules, read_rules

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.sink.versions import affected_versions, versions
-from tailrace.spark_consumer.source.sequence import SEQUENCE_TYPE
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

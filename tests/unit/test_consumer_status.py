@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from tailrace.spark_consumer.monitor.listener import ProgressListener
 from tailrace.spark_consumer.monitor.metrics import TABLE_STATES
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import SnapshotStatus, TableResult
+from tailrace.spark_consumer.query import ProgressListener
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 OLD_MS = 1_700_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.schemas.connect import ConnectField, ConnectSchema
-from tailrace.spark_consumer.metadata_fields import MetadataField
+from tailrace.spark_consumer.images import MetadataField
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Role, Rule, StoredColumn, StoredTable, load_dialect
 from tailrace.spark_consumer.sink.jdbc_mysql import MySqlDialect

@@ -25,7 +25,6 @@ LAYERS = (
         "jars",
         "java_errors",
         "jvm",
-        "metadata_fields",
         "monitor",
         "small_data",
         "spark_line",

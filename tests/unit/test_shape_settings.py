@@ -10,8 +10,7 @@ from tailrace.runtime.config.value_types import InvalidValueError
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import SinkError, TransformError
-from tailrace.spark_consumer.images import Images
-from tailrace.spark_consumer.metadata_fields import MetadataField, read_fields
+from tailrace.spark_consumer.images import Images, MetadataField, read_fields
 from tailrace.spark_consumer.sink.shape import ShapeOptions, TableShapes
 from tailrace.spark_consumer.transform.columns import Columns
 from tailrace.spark_consumer.transform.table_transform import TableTransform
