@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as tp
 
-FIRST_PAUSE_S: Final = 60.0
-LONGEST_PAUSE_S: Final = 3600.0
-_LASTING: Final = 10
-"""A failure lasts if the next one comes within so many lengths of the pause."""
+PAUSE_S: Final = 120.0
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +32,7 @@ class DriverPath:
     """Whether the driver tries to do something; thread-safe.
 
     What fails once often fails for each batch of each table, and each attempt costs time. So all of them wait after a
-    failure. A pause is twice as long as the last one if the failure lasts.
+    failure.
     """
 
     def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,7 +40,6 @@ class DriverPath:
         self._event = event
         self._clock = clock
         self._lock = threading.Lock()
-        self._pause_s = 0.0
         self._ends = clock()
 
     @property
@@ -58,12 +54,9 @@ class DriverPath:
             now = self._clock()
             if now < self._ends:
                 return
-            is_repeated = now < self._ends + _LASTING * self._pause_s
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if is_repeated else FIRST_PAUSE_S
-            self._ends = now + self._pause_s
-            seconds = self._pause_s
+            self._ends = now + PAUSE_S
         text = " ".join(f"{type(cause).__name__}: {cause}".splitlines()[:2])
-        log.warning(self._event, seconds=seconds, cause=text, **where)
+        log.warning(self._event, seconds=PAUSE_S, cause=text, **where)
 
 
 _PROJECTION: Final = "org.apache.spark.sql.catalyst.expressions.InterpretedProjection"

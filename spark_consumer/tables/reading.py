@@ -73,18 +73,12 @@ class DeadLetters:
         """Return whether records of a topic were taken."""
         return bool(self._skipped.get(topic))
 
-    def left(self, records: DataFrame, found: TopicRange) -> DataFrame:
-        """Return the records of a range without those that were taken."""
-        for partition, offset in sorted(self._skipped.get(found.topic, ())):
-            own = found.partitions.get(partition)
-            if own is not None and own.start <= offset < own.end:
-                records = _without(records, partition, offset)
-        return records
-
-    def without(self, records: DataFrame, topic: str) -> DataFrame:
-        """Return records of any ranges without those that were taken."""
+    def left(self, records: DataFrame, topic: str, found: TopicRange | None = None) -> DataFrame:
+        """Return the records of a range, or of any ranges, without those that were taken."""
         for partition, offset in sorted(self._skipped.get(topic, ())):
-            records = _without(records, partition, offset)
+            own = None if found is None else found.partitions.get(partition, OffsetRange(0, 0))
+            if own is None or own.start <= offset < own.end:
+                records = records.where(~((fn.col("partition") == partition) & (fn.col("offset") == offset)))
         return records
 
     def _write(self, spark: SparkSession, found: TopicRange, reason: str) -> None:
@@ -100,10 +94,6 @@ class DeadLetters:
         letters = raw.select("key", "value", fn.concat(own, headers).alias("headers"))
         writer = letters.write.format("kafka").mode("append").options(**self._client)
         writer.option("topic", self._topic).option("includeHeaders", "true").save()
-
-
-def _without(records: DataFrame, partition: int, offset: int) -> DataFrame:
-    return records.where(~((fn.col("partition") == partition) & (fn.col("offset") == offset)))
 
 
 def _header(name: str, value: Column) -> Column:
@@ -134,11 +124,11 @@ class Reading:
         if found.offsets <= SMALL_OFFSETS:
             # One task: no step of the batch exchanges records between tasks.
             records = records.coalesce(1)
-        return records if self.dead_letters is None else self.dead_letters.left(records, found)
+        return records if self.dead_letters is None else self.dead_letters.left(records, found.topic, found)
 
     def without_bad(self, records: DataFrame, topic: str) -> DataFrame:
         """Return raw records of any ranges without those that the dead letters have."""
-        return records if self.dead_letters is None else self.dead_letters.without(records, topic)
+        return records if self.dead_letters is None else self.dead_letters.left(records, topic)
 
     def rows_in_driver(self, found: TopicRange) -> RawRows | None:
         """Return the raw records of a range in the driver; None if they are not there, or if some are left out."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -20,7 +18,7 @@ from tailrace.spark_consumer.source.kafka import read_raw, select_raw
 from tailrace.spark_consumer.source.ranges import TopicRange
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Ranges = Sequence[TopicRange]
 
@@ -157,15 +155,10 @@ class SharedReads:
             group.close()
 
     def records(self, found: TopicRange) -> DataFrame | None:
-        """Return the cached raw records of a range; None if they are not cached."""
+        """Return the cached raw records of a whole range; None if they are not cached."""
         whole, group = self._groups.get(found.topic, (None, None))
-        if whole is None or group is None or not _contains(whole, found):
-            return None
-        records = group.records
-        if records is None:
-            return None
-        own = records.where(fn.col("topic") == found.topic)
-        return own if found == whole else own.where(_within(found))
+        records = None if group is None or whole != found else group.records
+        return None if records is None else records.where(fn.col("topic") == found.topic)
 
     def in_driver(self, found: TopicRange) -> RawRows | None:
         """Return the raw records of a whole range in the driver; None if they are not there, or if there are none."""
@@ -175,20 +168,3 @@ class SharedReads:
     def close(self) -> None:
         """Close the consumers of the driver."""
         self._readers.close()
-
-
-def _contains(whole: TopicRange, part: TopicRange) -> bool:
-    return all(
-        number in whole.partitions
-        and whole.partitions[number].start <= each.start
-        and each.end <= whole.partitions[number].end
-        for number, each in part.partitions.items()
-    )
-
-
-def _within(found: TopicRange) -> Column:
-    partition, offset = fn.col("partition"), fn.col("offset")
-    return reduce(
-        or_,
-        ((partition == n) & (offset >= each.start) & (offset < each.end) for n, each in found.partitions.items()),
-    )

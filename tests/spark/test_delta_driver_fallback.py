@@ -103,7 +103,7 @@ def test_a_failure_before_the_commit(
         monkeypatch.setattr(delta_log, "RowLayout", fails)
     else:
         monkeypatch.setattr(delta_log, "write_rows", fails_after(delta_files.write_rows))
-    monkeypatch.setattr(in_driver, "FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(in_driver, "PAUSE_S", 3600.0)
     with capture_logs() as logs:
         consume(spark, given)
     assert [table_rows(spark, tmp_path, name) for name in NAMES] == [EXPECTED, EXPECTED]
@@ -134,7 +134,7 @@ def test_a_failure_that_passes(
             written.append(done)
         return done
 
-    monkeypatch.setattr(in_driver, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(in_driver, "PAUSE_S", 0.0)
     monkeypatch.setattr(delta_driver_rewrite, "RowForm", fails_once)
     monkeypatch.setattr(delta_sink, "rewrite_in_driver", rewritten)
     with capture_logs() as logs:

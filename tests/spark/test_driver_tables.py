@@ -281,7 +281,7 @@ def test_a_failure_before_the_commit(
         monkeypatch.setattr(driver_decoder, "DriverDecoder", fails)
     else:
         monkeypatch.setattr(delta_driver_rewrite, "RowFunction", fails)
-    monkeypatch.setattr(driver, "FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(driver, "PAUSE_S", 3600.0)
     with capture_logs() as logs:
         consume(spark, written.given)
     written.check(spark)
@@ -302,7 +302,7 @@ def test_a_failure_that_passes(
             fails()
         return DriverDecoder(*arguments)
 
-    monkeypatch.setattr(driver, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(driver, "PAUSE_S", 0.0)
     monkeypatch.setattr(driver_decoder, "DriverDecoder", fails_once)
     with capture_logs() as logs:
         consume(spark, written.given)

@@ -168,7 +168,7 @@ def test_lost_records(
     for done in admin.delete_records([TopicPartition(lost.topic, 0, 6)]).values():
         done.result(120)
     for pause_s in (3600.0, 0.0):
-        monkeypatch.setattr(in_driver, "FIRST_PAUSE_S", pause_s)
+        monkeypatch.setattr(in_driver, "PAUSE_S", pause_s)
         shared = SharedReads(options(kafka_broker))
         with capture_logs() as logs, shared.of(spark, whole):
             assert shared.in_driver(whole[0]) is None
