@@ -38,8 +38,6 @@ _CALL_SITES: Final = "spark.python.sql.dataFrameDebugging.enabled"
 _LOCAL: Final = {
     "spark.master": "local[*]",
     "spark.driver.memory": "3g",
-    # The jobs that create a table do not wait until all records of the batch are decoded (tables/upsert.py).
-    "spark.scheduler.mode": "FAIR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

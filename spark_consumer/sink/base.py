@@ -168,8 +168,7 @@ class Sink(Protocol):
     def prepare_table(self, schema: TableSchema) -> None:
         """Create or change the target table; needs no record of the batch.
 
-        Called on a background thread while the records are decoded, and only for Images.UPSERT. ``write_batch`` does
-        not always follow.
+        Called when the records are decoded, and only for Images.UPSERT. ``write_batch`` does not always follow.
         """
 
     def write_batch(self, batch: TableBatch, batch_id: int) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
-from pyspark.util import InheritableThread
 
 from tailrace.spark_consumer.errors import IncompleteTopicError
 from tailrace.spark_consumer.monitor.table_result import TableResult
@@ -31,38 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tailrace.schemas.table import TableSchema
-
-POOL: Final = "tailrace-background"
-"""Scheduler pool of the background jobs. With a FAIR scheduler they do not wait for the tasks of the foreground."""
-
-_SCHEDULER_POOL: Final = "spark.scheduler.pool"
-
-
-@contextmanager
-def run_in_background(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
-    """Run ``call`` while the block runs, and wait for it at the end of the block.
-
-    An error of the block takes precedence over an error of the call. The call's jobs belong to the job group of the
-    block, so stopping the query stops them too.
-    """
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            spark.sparkContext.setLocalProperty(_SCHEDULER_POOL, POOL)
-            call()
-        except BaseException as error:  # noqa: BLE001 - raised again on the caller's thread
-            errors.append(error)
-
-    thread = InheritableThread(target=run, name=POOL, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-    if errors:
-        raise errors[0]
-
 
 log = structlog.get_logger(__name__)
 
@@ -202,12 +167,9 @@ class UpsertTable(TablePart):
         # Certificates count the records of the source, also those that the filter turns into deletes.
         records = transform.apply(decoded, self._images)
         try:
-            with (
-                run_in_background(spark, partial(self._prepare, spark, transform.schema)),
-                self._phase(spark, "decode"),
-                interpreted(spark, when=small),
-            ):
+            with self._phase(spark, "decode"), interpreted(spark, when=small):
                 stats = summarize(decoded)
+            self._prepare(spark, transform.schema)
             with failures_named(decoded, transform, self._images):
                 with self._phase(spark, "state"):
                     state, before = self._advance(spark, found, stats, decoded, records)
