@@ -19,7 +19,7 @@ from tailrace.spark_consumer.sink.plugin import load_sink
 from tests.sinks import conformance_schema
 from tests.sinks.conformance import CASE, SinkConformance
 from tests.sinks.conformance_recovery import RecoveryCases
-from tests.sinks.conformance_schema import DEFAULT, EXPECTED, MODES, OTHER_MODES, SCHEMA, SchemaCases
+from tests.sinks.conformance_schema import OTHER_MODES, SCHEMA, SchemaCases
 from tests.sinks.shapes import ShapeConformance
 from tests.support.conformance_plugin import Results, read_results
 
@@ -95,7 +95,7 @@ def table(results: Results) -> str:
     rows = [f"| {', '.join(equal)} | {cells} |" for cells, equal in labels.items()]
     listed = f"The {len(cases())} cases: {', '.join(map(_title, cases()))}."
     shown = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
-    return "\n".join([BEGIN, "", listed, "", _HEAD, *rows, "", *shown, "", *_schema_changes(suites()), "", END])
+    return "\n".join([BEGIN, "", listed, "", _HEAD, *rows, "", *shown, "", END])
 
 
 def _cells(results: Results, label: str, suite: type[SinkConformance], notes: list[str]) -> str:
@@ -123,28 +123,6 @@ def _grouped(cells: Mapping[str, str], word: str) -> list[str]:
     return [f"{', '.join(named)} {notes}" for notes, named in titles.items()]
 
 
-def _schema_changes(found: Mapping[str, type[SinkConformance]]) -> list[str]:
-    """Return the table of what the cases about schema changes expect, with the sinks that differ."""
-    lines = [f"| schema change | sinks | {' | '.join(f'`{mode}`' for mode in MODES)} |"]
-    lines.append(f"| --- | --- |{' --- |' * len(MODES)}")
-    for kind, outcomes in EXPECTED.items():
-        lines.append(f"| {kind} | all, except | {' | '.join(outcomes[mode].value for mode in MODES)} |")
-        others: dict[tuple[str, ...], list[str]] = {}
-        for label, suite in found.items():
-            if SCHEMA not in suite.not_applicable and kind in suite.schema_differences:
-                own = tuple(_outcome(suite, kind, mode) for mode in MODES)
-                others.setdefault(own, []).append(f"`{label}`")
-        if not others:
-            lines[-1] = lines[-1].replace("all, except", "all")
-        lines += [f"| | {', '.join(labels)} | {' | '.join(own)} |" for own, labels in others.items()]
-    return lines
-
-
-def _outcome(suite: type[SinkConformance], kind: str, mode: str) -> str:
-    case = SCHEMA if mode == DEFAULT else f"{SCHEMA}_{mode}"
-    return "-" if case in suite.not_applicable else suite.outcome(kind, mode).value
-
-
 def cell(results: Results, label: str, suite: type[SinkConformance], case: str, notes: list[str]) -> str:
     """Return what is said of a case of a suite; reasons are numbered by ``notes``."""
     if case in suite.not_applicable:
@@ -156,7 +134,6 @@ def cell(results: Results, label: str, suite: type[SinkConformance], case: str, 
         return "fails"
     reasons = [suite.not_claimed[case]] if case in suite.not_claimed else []
     if case in {SCHEMA, *OTHER_MODES}:
-        # The table of schema changes says of which kinds they are.
         reasons += dict.fromkeys(reason.partition(": ")[2] for reason in suite.differences(case))
     return f"differs {' '.join(_note(reason, notes) for reason in reasons)}" if reasons else "yes"
 
