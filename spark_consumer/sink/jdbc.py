@@ -30,7 +30,14 @@ from tailrace.spark_consumer.normalize.latest import last_per_key, later, withou
 from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN, upsert_columns
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch, TargetRows
 from tailrace.spark_consumer.sink.evolve import caught_up, evolve
-from tailrace.spark_consumer.sink.jdbc_columns import TargetForm, read_value
+from tailrace.spark_consumer.sink.jdbc_columns import (
+    StoredVersions,
+    TargetForm,
+    read_texts,
+    read_value,
+    staged,
+    stored_kinds,
+)
 from tailrace.spark_consumer.sink.jdbc_dialect import Merge, Rule, load_dialect
 from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations, truncate, wording
 from tailrace.spark_consumer.sink.jdbc_session import (
@@ -43,7 +50,6 @@ from tailrace.spark_consumer.sink.jdbc_session import (
 )
 from tailrace.spark_consumer.sink.jdbc_table import LEDGER_TABLE, JdbcTable
 from tailrace.spark_consumer.sink.jdbc_takeover import check_owned, take_over
-from tailrace.spark_consumer.sink.jdbc_target import JdbcTarget, StoredVersions, read_texts, staged, stored_kinds
 from tailrace.spark_consumer.sink.ledger import Ledger, comparable, is_applied, missing_target, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PROPERTIES, check_fields, shape_images
@@ -73,7 +79,7 @@ class _Step:
     merge: Merge | None = None
 
 
-class JdbcSink(TargetSink[JdbcTarget]):
+class JdbcSink(TargetSink[JdbcTable]):
     """Writes the tables of ``sink.table`` in the database of ``sink.url``."""
 
     def __init__(self, spark: SparkSession, options: JdbcOptions, context: SinkContext) -> None:
@@ -87,8 +93,8 @@ class JdbcSink(TargetSink[JdbcTarget]):
         with self._connections.session() as session:
             self._dialect.start(session)
 
-    def _applied(self, opened: JdbcTarget, schema: TableSchema) -> Mapping[int, int] | None:
-        table, entry, topic_id = opened.table, opened.table.entry, self._context.topic_id(schema.topic)
+    def _applied(self, opened: JdbcTable, schema: TableSchema) -> Mapping[int, int] | None:
+        entry, topic_id = opened.entry, self._context.topic_id(schema.topic)
         if entry is None:
             return {}
         if entry.state.topic != schema.topic:
@@ -96,62 +102,61 @@ class JdbcSink(TargetSink[JdbcTarget]):
         if not entry.ledger.is_of_another_topic(topic_id):
             return entry.ledger.applied
         hint, remedy = "drop or rename the target table: the next attempt loads it from the new topic", {}
-        if table.shard is not None:
+        if opened.shard is not None:
             with self._connections.session() as session:
-                if not table.has_rows_of_shard(session):
-                    table.forget_shard(session)
+                if not opened.has_rows_of_shard(session):
+                    opened.forget_shard(session)
                     opened.prepared_for = None
                     return {}
-            hint, remedy = REMOVE_SHARD, {"statement": table.delete_statement(table.shard)}
-        entry.ledger.require_same_topic(topic_id, "the table", hint=hint, table=table.sql_name, **remedy)
+            hint, remedy = REMOVE_SHARD, {"statement": opened.delete_statement(opened.shard)}
+        entry.ledger.require_same_topic(topic_id, "the table", hint=hint, table=opened.name, **remedy)
         return {}
 
     def close(self) -> None:
         """Close the connections."""
         self._connections.close()
 
-    def _prepare(self, opened: JdbcTarget, schema: TableSchema) -> None:
+    def _prepare(self, opened: JdbcTable, schema: TableSchema) -> None:
         alterations = tuple(self._context.alterations(schema.topic))
         if opened.prepared_for == (schema, alterations):
             return
         require_key(schema)
-        table = opened.table
-        opened.form = form = self._form(schema)
+        opened.form = self._form(schema)
         with self._connections.session() as session:
-            if table.owner is not None:
-                self._check_owner(table, table.owner.state, schema)
-            if table.entry is None:
-                self._begin(table, session, form, alterations)
-            assert table.entry is not None
-            self._check_owner(table, (table.owner or table.entry).state, schema)
-            table.claim_shard(session)
-            operations = JdbcOperations(table, form, session)
-            opened.evolved = evolve(operations, schema, alterations, self._options.policy, form.layout)
-            check_owned(table, form)
+            if opened.owner is not None:
+                self._check_owner(opened, opened.owner.state, schema)
+            if opened.entry is None:
+                self._begin(opened, session, alterations)
+            assert opened.entry is not None
+            self._check_owner(opened, (opened.owner or opened.entry).state, schema)
+            opened.claim_shard(session)
+            operations = JdbcOperations(opened, session)
+            opened.evolved = evolve(operations, schema, alterations, self._options.policy, opened.layout)
+            check_owned(opened)
         opened.prepared_for = schema, alterations
 
-    def _refresh(self, opened: JdbcTarget) -> None:
-        known = opened.table.entry
+    def _refresh(self, opened: JdbcTable) -> None:
+        known = opened.entry
         with self._connections.session() as session:
-            opened.table.read(session)
-        opened.table.entry = known or opened.table.entry  # a transaction follows what this process knows
+            opened.read(session)
+        opened.entry = known or opened.entry  # a transaction follows what this process knows
 
     def _form(self, schema: TableSchema) -> TargetForm:
         return TargetForm(schema, self._options.layout_of(schema.topic, self._context.prefix))
 
-    def _begin(self, table: JdbcTable, session: Session, form: TargetForm, alterations: tuple[Alteration, ...]) -> None:
+    def _begin(self, table: JdbcTable, session: Session, alterations: tuple[Alteration, ...]) -> None:
         """Create the table, or take it over; write its row of the ledger."""
-        schema = form.schema
+        form, schema = table.form, table.form.schema
         with self._ledgers:
             table.create_ledger(session)
         state = caught_up(TargetState(schema.topic, key=key_text(schema)), schema, alterations)
         if table.stored is None:
             state = state.with_layout(form.layout.shape, form.added_names)
-            table.create(session, form, Stored(state, Ledger(schema.topic)))
-            log.info("table created", table=table.sql_name)
+            table.create(session, Stored(state, Ledger(schema.topic)))
+            log.info("table created", table=table.name)
             return
         if table.owner is None:
-            take_over(table, session, form)
+            take_over(table, session)
         with session.transaction():
             table.begin(session, Stored(state.with_layout(form.layout.shape, ()), Ledger(schema.topic)))
         table.read(session)
@@ -161,12 +166,11 @@ class JdbcSink(TargetSink[JdbcTarget]):
         with self._connections.session() as session:
             table = self._table(session, schema)
         if table.stored is None:
-            raise missing_target(table.sql_name, schema.topic)
+            raise missing_target(table.name, schema.topic)
         ledger = comparable(
-            None if table.entry is None else table.entry.ledger, self._context, schema.topic, table.sql_name
+            None if table.entry is None else table.entry.ledger, self._context, schema.topic, table.name
         )
-        form = self._form(schema)
-        kinds = stored_kinds(table, (*form.source, *form.own))
+        kinds = stored_kinds(table, (*table.form.source, *table.form.own))
         texts = read_texts(spark, self._client_options, table, kinds)
         rows = texts.select(*(read_value(fn.col(quote(name)), kind).alias(name) for name, kind in kinds.items()))
 
@@ -175,14 +179,14 @@ class JdbcSink(TargetSink[JdbcTarget]):
                 table.read(later_session)
             return {} if table.entry is None else table.entry.ledger.reached
 
-        return TargetRows(form.layout.rows_of_source(rows, table.sql_name), ledger.applied, reached)
+        return TargetRows(table.layout.rows_of_source(rows, table.name), ledger.applied, reached)
 
-    def _target(self, schema: TableSchema) -> JdbcTarget:
+    def _target(self, schema: TableSchema) -> JdbcTable:
         with self._connections.session() as session:
             table = self._table(session, schema)
             if table.stored is not None:
                 table.drop_stages(session)
-        return JdbcTarget(table, self._form(schema))
+        return table
 
     def _table(self, session: Session, schema: TableSchema) -> JdbcTable:
         """Read the table of a captured table, which need not exist."""
@@ -199,7 +203,7 @@ class JdbcSink(TargetSink[JdbcTarget]):
                 f"a table cannot have the name {LEDGER_TABLE}: it is that of the sink's own table",
                 hint="set another sink.table",
             )
-        table = JdbcTable(self._dialect, found, name, shard=self._context.shard(schema.topic))
+        table = JdbcTable(self._dialect, found, name, self._form(schema), self._context.shard(schema.topic))
         with self._ledgers:
             table.read(session)
         return table
@@ -207,7 +211,7 @@ class JdbcSink(TargetSink[JdbcTarget]):
     def _check_owner(self, table: JdbcTable, owner: TargetState, schema: TableSchema) -> None:
         if owner.topic != (schema.topic if table.shard is None else SEVERAL):
             raise SinkError(
-                f"the table {table.sql_name} belongs to another topic",
+                f"the table {table.name} belongs to another topic",
                 hint="set a sink.table for each topic.prefix; names that differ only in case can become one name, and "
                 "so can tables of several databases without {database}",
                 table_topic=owner.topic,
@@ -215,8 +219,8 @@ class JdbcSink(TargetSink[JdbcTarget]):
             )
         require_same_key(owner.key, schema, wording(table))
 
-    def _write(self, target: JdbcTarget, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - offsets tell it
-        entry = target.table.entry
+    def _write(self, target: JdbcTable, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - offsets tell it
+        entry = target.entry
         assert entry is not None
         stored = entry.state.last_truncation
         truncated = later(stored, batch.truncated)
@@ -234,7 +238,7 @@ class JdbcSink(TargetSink[JdbcTarget]):
                 records = without_truncated(batch.records, truncated)
                 last = last_per_key(records, incremental=any(stat.incremental for stat in batch.stats))
                 last = not_applied(last, ledger.merge, found)
-                layout = target.form.layout
+                layout = target.layout
                 values = target.converted(upsert_columns(batch.schema, keeps_deleted=layout.keeps_deleted))
                 rows = last.select(*layout.upsert_row(values), layout.removed)
                 merge = self._stage(session, target, rows, Rule.LATER, small=found.offsets <= SMALL_OFFSETS)
@@ -247,7 +251,7 @@ class JdbcSink(TargetSink[JdbcTarget]):
         """Write the rows of a changelog in one transaction with the ledger."""
         assert batch.write is not None
         schema, target = batch.schema, self._reached(batch)
-        entry, layout = target.table.entry, target.form.layout
+        entry, layout = target.entry, target.layout
         assert entry is not None
         ledger = replace(entry.ledger, id=self._context.topic_id(schema.topic) or entry.ledger.id)
         ledger = ledger.written(self._context.query_id, batch.write)
@@ -270,24 +274,24 @@ class JdbcSink(TargetSink[JdbcTarget]):
                 self._unstage(session, stage)
 
     def _versions(
-        self, session: Session, target: JdbcTarget, batch: TableBatch, row: list[Column], *, small: bool
+        self, session: Session, target: JdbcTable, batch: TableBatch, row: list[Column], *, small: bool
     ) -> tuple[DataFrame, str]:
         """Return the versions that a batch changes, and the staging table with its keys, which they are read with."""
-        columns = VersionColumns.of(batch.schema, target.evolved, target.form.layout)
+        columns = VersionColumns.of(batch.schema, target.evolved, target.layout)
         spark = batch.records.sparkSession
-        stored = StoredVersions(spark, self._client_options, target.table, target.form, columns.source)
+        stored = StoredVersions(spark, self._client_options, target, columns.source)
         events = columns.events(batch, row)
         if batch.truncated is not None:
             events = events.unionByName(columns.truncations(batch, stored.valid_at(batch.truncated)))
         key, first = target.key_columns(), events.groupBy("key").agg(fn.min("seq").alias("seq"))
-        stage = target.table.create_stage(session, [each.declared for each in key])
+        stage = target.create_stage(session, [each.declared for each in key])
         self._fill_stage(staged(first, key, fn.col("seq"), fn.lit(False)), stage, small=small)
         return columns.rows(versions(columns.stored(stored.ending_behind(stage)), events)), stage
 
-    def _stage(self, session: Session, target: JdbcTarget, rows: DataFrame, rule: Rule, *, small: bool) -> Merge:
+    def _stage(self, session: Session, target: JdbcTable, rows: DataFrame, rule: Rule, *, small: bool) -> Merge:
         """Write rows with the columns of the table into a new staging table."""
         columns = target.columns()
-        stage = target.table.create_stage(session, [each.declared for each in columns])
+        stage = target.create_stage(session, [each.declared for each in columns])
         self._fill_stage(staged(rows, columns, fn.col(SEQUENCE_COLUMN), fn.col(DELETED_COLUMN)), stage, small=small)
         return target.merge(stage, columns, rule)
 
@@ -311,21 +315,20 @@ class JdbcSink(TargetSink[JdbcTarget]):
         }
         rows.write.format("jdbc").options(**options).mode("append").save()
 
-    def _apply(self, session: Session, target: JdbcTarget, step: _Step) -> None:
+    def _apply(self, session: Session, target: JdbcTable, step: _Step) -> None:
         session.retried(lambda: self._transaction(session, target, step))
 
-    def _transaction(self, session: Session, target: JdbcTarget, step: _Step) -> None:
-        table = target.table
-        table.entry = step.before  # also after an attempt that was rolled back
+    def _transaction(self, session: Session, target: JdbcTable, step: _Step) -> None:
+        target.entry = step.before  # also after an attempt that was rolled back
         for statement in self._dialect.begin():
             session.execute(statement)
-        table.lock(session)
+        target.lock(session)
         self._change_rows(session, target, step)
-        self._note(session, table, step.after)
+        self._note(session, target, step.after)
 
-    def _change_rows(self, session: Session, target: JdbcTarget, step: _Step) -> None:
+    def _change_rows(self, session: Session, target: JdbcTable, step: _Step) -> None:
         if step.truncated is not None:
-            truncate(target.table, session, target.form, step.truncated, step.truncated_ms)
+            truncate(target, session, step.truncated, step.truncated_ms)
         if step.merge is not None:
             for statement in self._dialect.merge(step.merge):
                 session.execute(statement)

@@ -76,6 +76,10 @@ class StoredColumn:
             return wanted
         return self.kind
 
+    def written_as(self, wanted: tp.DataType) -> tp.DataType:
+        """Return the same; ``wanted`` if there is none."""
+        return self.kind_for(wanted) or wanted
+
 
 @dataclass(frozen=True, slots=True)
 class UniqueIndex:
@@ -101,6 +105,11 @@ class StoredTable:
         """Return a column by its name; upper and lower case are the same unless both exist."""
         found = [each for each in self.columns if each.name.lower() == name.lower()]
         return next((each for each in found if each.name == name), found[0] if found else None)
+
+    def spelled(self, name: str) -> str:
+        """Return the name of a column as the table has it."""
+        found = self.column(name)
+        return name if found is None else found.name
 
 
 @dataclass(frozen=True, slots=True)

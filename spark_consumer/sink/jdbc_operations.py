@@ -1,4 +1,4 @@
-"""Operations on a table of the target database, as statements, and its truncation by shape.
+"""What schema changes do to a table of the target database, as statements; and its truncation by shape.
 
 All statements, and the row of the ledger, are one transaction where the database has transactions for DDL. Elsewhere
 each change of a column commits, with what was noted before it, and the UPDATE and the last row of the ledger are one.
@@ -21,9 +21,9 @@ from tailrace.schemas.sequence import Sequence as Position
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.plan import Fill, TypeChange
-from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, TargetForm, as_text, can_widen, sequence_bytes
+from tailrace.spark_consumer.sink.jdbc_columns import TargetColumn, as_text, sequence_bytes
 from tailrace.spark_consumer.sink.jdbc_dialect import Role
-from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, require_table, row_of
+from tailrace.spark_consumer.sink.jdbc_table import JdbcTable, row_of
 from tailrace.spark_consumer.sink.shape import IS_DELETED, KIND, PART, RECORD, TIME, Layout
 from tailrace.spark_consumer.sink.target import (
     Add,
@@ -47,22 +47,20 @@ if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
     from tailrace.spark_consumer.sink.state import Shard, Stored, TargetState
 
-_RANK: Final = "tailrace_rank"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
 log = structlog.get_logger(__name__)
-
 
 Statement = tuple[str, Sequence[str | None]]
 """Its text and its parameters."""
 
 _REMOVE: Final = "drop or rename the target table"
+_RANK: Final = "tailrace_rank"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def wording(table: JdbcTable) -> Wording:
     """Return how messages speak of a table."""
     return Wording(
-        f"the table {table.sql_name}",
+        f"the table {table.name}",
         "target table",
         _REMOVE,
         "the type that the target has does not represent its values",
@@ -75,7 +73,6 @@ class JdbcOperations:
     """What evolution does to a table that is in the ledger."""
 
     table: JdbcTable
-    form: TargetForm
     session: Session
 
     follows_case: ClassVar[bool] = True
@@ -103,44 +100,45 @@ class JdbcOperations:
     @property
     def column_names(self) -> Sequence[str]:
         """The names of all columns."""
-        return [each.name for each in require_table(self.table).columns]
+        return [each.name for each in self.table.present.columns]
 
-    def can_widen(self, stored: tp.DataType, wider: tp.DataType) -> bool:
-        """Return whether a statement can change a type."""
-        return can_widen(stored, wider)
+    @staticmethod
+    def can_widen(stored: tp.DataType, wider: tp.DataType) -> bool:
+        """Return whether a statement can change a type: it must convert values as ``common_type`` supposes."""
+        return not isinstance(stored, tp.NullType) and not isinstance(wider, tp.NullType)
 
     def kinds(self, schema: TableSchema) -> tuple[Mapping[str, tp.DataType], Mapping[str, tp.DataType]]:  # noqa: ARG002
         """Return the Spark types of the columns of the source; ``void`` for one that no Spark type describes."""
         wanted = self._columns
         others = {SEQUENCE_COLUMN, *(name.lower() for name in self.state.added)}
         found: dict[str, tp.DataType] = {}
-        for column in require_table(self.table).columns:
+        for column in self.table.present.columns:
             if column.name.lower() in others:
                 continue
             target = wanted.get(column.name.lower())
             kind = column.kind if target is None else column.kind_for(target.kind)
             plain_text = target is not None and column.json and target.role is not Role.JSON
             found[column.name] = tp.NullType() if kind is None or plain_text else kind
-        return found, {each.name: each.kind for each in self.form.source}
+        return found, {each.name: each.kind for each in self.table.form.source}
 
     @property
     def _columns(self) -> dict[str, TargetColumn]:
-        return {each.name.lower(): each for each in self.form.source}
+        return {each.name.lower(): each for each in self.table.form.source}
 
     @property
     def has_rows(self) -> bool:
         """Whether the table has rows."""
-        return bool(self.session.query(f"SELECT 1 FROM {self.table.sql_name} LIMIT 1"))
+        return bool(self.session.query(f"SELECT 1 FROM {self.table.name} LIMIT 1"))
 
     def added(self, layout: Layout) -> Sequence[tp.StructField]:  # noqa: ARG002 - that of the form
         """Return the columns of the layout; a struct is several."""
-        return [tp.StructField(each.name, each.kind) for each in self.form.added]
+        return [tp.StructField(each.name, each.kind) for each in self.table.form.added]
 
     def mismatch(self, column: tp.StructField) -> tuple[str, str] | None:
         """Return the types of a column of the layout that is stored with another one."""
-        [wanted] = [each for each in self.form.added if each.name == column.name]
-        stored = require_table(self.table).column(column.name)
-        declared = self.table.dialect.column_type(wanted.kind, wanted.role, self.form.keys)
+        [wanted] = [each for each in self.table.form.added if each.name == column.name]
+        stored = self.table.present.column(column.name)
+        declared = self.table.dialect.column_type(wanted.kind, wanted.role, self.table.form.keys)
         if stored is None:
             return None
         kind = stored.kind_for(wanted.kind)
@@ -151,17 +149,16 @@ class JdbcOperations:
 
     def declared(self, change: TypeChange) -> str:
         """Return the type that a column of the table has."""
-        stored = require_table(self.table).column(change.column)
+        stored = self.table.present.column(change.column)
         return "" if stored is None else stored.declared
 
     def change(self, operations: Sequence[Change]) -> None:
         """Carry out operations in one transaction, as far as the database can."""
         for operation in operations:
-            if isinstance(operation, Add | Rename):
-                names = [operation.new] if isinstance(operation, Rename) else [each.name for each in operation.columns]
-                for name in names:
-                    column = f"column {name} of {self.form.schema.database}.{self.form.schema.table}"
-                    self.table.dialect.check_name(name, column)
+            if isinstance(operation, Rename):
+                self.table.check_names([operation.new])
+            elif isinstance(operation, Add):
+                self.table.check_names(each.name for each in operation.columns)
         # What cannot be stated is an error before anything is done.
         steps = [(each, [] if isinstance(each, Note) else self._statements(each, operations)) for each in operations]
         before = self._entry
@@ -199,7 +196,7 @@ class JdbcOperations:
         return [(text, ()) for text in self._texts(operation)]
 
     def _texts(self, operation: Change | Retype) -> list[str]:
-        quote, alter = self.table.dialect.quote, f"ALTER TABLE {self.table.sql_name}"
+        quote, alter = self.table.dialect.quote, f"ALTER TABLE {self.table.name}"
         match operation:
             case Add():
                 columns = ((quote(each.name), self._definition(each)) for each in operation.columns)
@@ -212,14 +209,14 @@ class JdbcOperations:
                 return [self._retyped(operation.column, operation.kind)]
             case MarkExisting():
                 deleted = quote(IS_DELETED)
-                return [f"UPDATE {self.table.sql_name} SET {deleted} = FALSE WHERE {deleted} IS NULL"]
+                return [f"UPDATE {self.table.name} SET {deleted} = FALSE WHERE {deleted} IS NULL"]
             case _:
                 raise TypeError(operation)
 
     def _definition(self, column: tp.StructField) -> str:
-        for own in self.form.added:
+        for own in self.table.form.added:
             if own.name == column.name:
-                return self.table.definition(own, self.form.keys)
+                return self.table.definition(own)
         target, kind = self._columns.get(column.name.lower()), column.dataType
         role = Role.VALUE if target is None or target.kind != kind else target.role
         # Also of a key: the rows that the table has get no value.
@@ -230,11 +227,11 @@ class JdbcOperations:
         role = Role.VALUE
         if column is not None and (column.role is Role.KEY or column.kind == kind):
             role = column.role
-        declared = self.table.dialect.column_type(kind, role, self.form.keys)
-        stored = require_table(self.table).column(name)
-        quoted = self.table.dialect.quote(name if stored is None else stored.name)
+        declared = self.table.dialect.column_type(kind, role, self.table.form.keys)
+        stored = self.table.present.column(name)
+        quoted = self.table.dialect.quote(self.table.present.spelled(name))
         nullable = role is not Role.KEY and (stored is None or stored.nullable)
-        return self.table.dialect.change_type(self.table.sql_name, quoted, declared, nullable=nullable)
+        return self.table.dialect.change_type(self.table.name, quoted, declared, nullable=nullable)
 
     def _fills(self, operation: FillColumns, kinds: Mapping[str, tp.DataType]) -> list[Statement]:
         """Return the UPDATE statements: a value is read before it is replaced, whatever the database's rule is.
@@ -264,7 +261,7 @@ class JdbcOperations:
 
     def _fill(self, fill: Fill, kinds: Mapping[str, tp.DataType], schema: TableSchema) -> Statement:
         dialect, kind = self.table.dialect, kinds[fill.column.lower()]
-        start = f"UPDATE {self.table.sql_name} SET {dialect.quote(fill.column)} = "
+        start = f"UPDATE {self.table.name} SET {dialect.quote(fill.column)} = "
         if fill.copied:
             source = kinds[fill.copied.lower()]
             if common_type(source, kind) != kind:
@@ -293,7 +290,7 @@ class JdbcOperations:
 
     def _kinds_after(self, operations: Sequence[Change]) -> dict[str, tp.DataType]:
         """Return the types of the columns after operations, by lower-case name."""
-        kinds = {name.lower(): kind for name, kind in self.kinds(self.form.schema)[0].items()}
+        kinds = {name.lower(): kind for name, kind in self.kinds(self.table.form.schema)[0].items()}
         for operation in operations:
             match operation:
                 case Add():
@@ -311,9 +308,7 @@ def _name(schema: TableSchema) -> str:
     return f"{schema.database}.{schema.table}"
 
 
-def truncate(
-    table: JdbcTable, session: Session, form: TargetForm, truncated: Position, milliseconds: int | None = None
-) -> None:
+def truncate(table: JdbcTable, session: Session, truncated: Position, milliseconds: int | None = None) -> None:
     """Remove the rows before a truncate event, mark them as deleted, or add a ``-D`` for each of their keys.
 
     ``milliseconds``: the time of the event.
@@ -321,22 +316,22 @@ def truncate(
     bound = table.dialect.binary(sequence_bytes(truncated))
     own, parameters = table.rows_of_shard()
     before = " AND ".join(filter(None, (f"{table.dialect.quote(SEQUENCE_COLUMN)} < {bound}", own)))
-    if form.layout.shape == "history":
-        _add_deletes(table, session, form, bound, milliseconds)
-    elif form.layout.keeps_deleted:
+    if table.layout.shape == "history":
+        _add_deletes(table, session, bound, milliseconds)
+    elif table.layout.keeps_deleted:
         deleted = table.dialect.quote(IS_DELETED)
-        session.execute(f"UPDATE {table.sql_name} SET {deleted} = TRUE WHERE NOT {deleted} AND {before}", *parameters)
+        session.execute(f"UPDATE {table.name} SET {deleted} = TRUE WHERE NOT {deleted} AND {before}", *parameters)
     else:
-        session.execute(f"DELETE FROM {table.sql_name} WHERE {before}", *parameters)
-    log.info("table truncated", table=table.sql_name, sequence=truncated)
+        session.execute(f"DELETE FROM {table.name} WHERE {before}", *parameters)
+    log.info("table truncated", table=table.name, sequence=truncated)
 
 
-def _add_deletes(table: JdbcTable, session: Session, form: TargetForm, bound: str, milliseconds: int | None) -> None:
+def _add_deletes(table: JdbcTable, session: Session, bound: str, milliseconds: int | None) -> None:
     """Add a ``-D`` for each key whose last row is before the event and no ``-D``, as in other histories (versions.py).
 
     It has the place of the row that it removes, one part later. Without a known time it has that of the row.
     """
-    dialect, stored = table.dialect, require_table(table)
+    dialect, stored = table.dialect, table.present
     quote = dialect.quote
     kind, part, sequence = quote(KIND), quote(PART), quote(SEQUENCE_COLUMN)
     changed, parameters = {SEQUENCE_COLUMN: bound, KIND: f"'{RowKind.DELETE.value}'", PART: f"{part} + 1"}, []
@@ -345,12 +340,12 @@ def _add_deletes(table: JdbcTable, session: Session, form: TargetForm, bound: st
         changed[TIME] = dialect.text_value(tp.TimestampType())
         parameters.append(f"{time:%Y-%m-%d %H:%M:%S.%f}{dialect.zone}")
     names = [column.name for column in stored.columns if not column.generated]
-    key = ", ".join(quote(name if (found := stored.column(name)) is None else found.name) for name in form.schema.key)
+    key = ", ".join(quote(stored.spelled(name)) for name in table.form.schema.key)
     newest_first = ", ".join(f"{quote(name)} DESC" for name in (SEQUENCE_COLUMN, *RECORD))
     session.execute(
-        f"INSERT INTO {table.sql_name} ({', '.join(map(quote, names))}) "
+        f"INSERT INTO {table.name} ({', '.join(map(quote, names))}) "
         f"SELECT {', '.join(changed.get(name, quote(name)) for name in names)} FROM (SELECT t.*, ROW_NUMBER() OVER "
-        f"(PARTITION BY {key} ORDER BY {newest_first}) AS {_RANK} FROM {table.sql_name} AS t) AS ranked "
+        f"(PARTITION BY {key} ORDER BY {newest_first}) AS {_RANK} FROM {table.name} AS t) AS ranked "
         f"WHERE {_RANK} = 1 AND {kind} <> '{RowKind.DELETE.value}' AND {sequence} < {bound}",
         *parameters,
     )

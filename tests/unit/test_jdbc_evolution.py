@@ -122,7 +122,7 @@ def table_of(*columns: str, shard: Shard | None = None) -> Table:
     """Return a table that has caught up."""
     names = SourceNames(columns).to_json()
     entry = Stored(TargetState(TOPIC, names=names), Ledger(TOPIC))
-    return Table(load_dialect("jdbc:mysql://h/d"), "d", "t", entry=entry, shard=shard)
+    return Table(load_dialect("jdbc:mysql://h/d"), "d", "t", form(), shard, entry=entry)
 
 
 def run(table: Table, database: Database, wanted: TargetForm, changes: list[Alteration], *, left: int = 1000) -> None:
@@ -130,8 +130,9 @@ def run(table: Table, database: Database, wanted: TargetForm, changes: list[Alte
     database.left = left
     session = cast("Session", database)
     table.read(session)
+    table.form = wanted
     policy = EvolutionPolicy("evolve" if table.shard is None else "lenient")
-    evolve(JdbcOperations(table, wanted, session), wanted.schema, changes, policy)
+    evolve(JdbcOperations(table, session), wanted.schema, changes, policy)
 
 
 @pytest.mark.parametrize("made", range(3))
@@ -199,7 +200,8 @@ def test_columns_exchange_their_names_through_a_third_one() -> None:
     table.read(session)
 
     wanted = form(id="int64", a="int32", b="int32")
-    evolve(JdbcOperations(table, wanted, session), wanted.schema, changes, EvolutionPolicy("lenient"))
+    table.form = wanted
+    evolve(JdbcOperations(table, session), wanted.schema, changes, EvolutionPolicy("lenient"))
 
     updates = [text.split(" SET ")[1] for text in database.done if text.startswith("UPDATE")]
     assert updates == ["`c` = `a`", "`a` = `b`", "`b` = `c`"]
@@ -209,8 +211,9 @@ def statements_of(table: Table, database: Database, wanted: TargetForm, changes:
     """Return what a person has to run."""
     session = cast("Session", database)
     table.read(session)
+    table.form = wanted
     with pytest.raises(SinkError, match="exception allows no change") as caught:
-        evolve(JdbcOperations(table, wanted, session), wanted.schema, changes, EvolutionPolicy("exception"))
+        evolve(JdbcOperations(table, session), wanted.schema, changes, EvolutionPolicy("exception"))
     text = caught.value.context["statement"]
     assert isinstance(text, str)
     return text.split("; ")

@@ -100,8 +100,9 @@ def test_rows_of_a_shard_are_found_by_typed_values() -> None:
     stored = StoredTable("t", True, columns, ())
     shard = Shard("p.shop_1.t", (("shard", "1"), ("region", "it's")))
 
-    postgres = JdbcTable(PostgresDialect(), "s", "t", stored, shard=shard)
+    postgres = JdbcTable(PostgresDialect(), "s", "t", form("scd1"), shard, stored)
     assert postgres.rows_of_shard() == ('"shard" = CAST(? AS BIGINT) AND "Region" = CAST(? AS TEXT)', ("1", "it's"))
-    assert JdbcTable(MySqlDialect(), "s", "t", stored, shard=shard).rows_of_shard()[0] == "`shard` = ? AND `Region` = ?"
-    assert JdbcTable(PostgresDialect(), "s", "t", stored).rows_of_shard() == ("", ())
+    mysql = JdbcTable(MySqlDialect(), "s", "t", form("scd1"), shard, stored)
+    assert mysql.rows_of_shard()[0] == "`shard` = ? AND `Region` = ?"
+    assert JdbcTable(PostgresDialect(), "s", "t", form("scd1"), None, stored).rows_of_shard() == ("", ())
     assert postgres.row_name == "t <- p.shop_1.t"
