@@ -24,17 +24,17 @@ tailrace config --config shop.json     # prints the effective configuration, sec
 tailrace check --config shop.json      # checks configuration and database, writes nothing
 ```
 
-- All errors are reported together, with what is expected; for an unknown property with a similar name.
-- `--set` overrides environment variables, which override the file.
+- All errors are reported together. `--set` overrides environment variables, which override the file.
 - The **environment variable** of a property is its name in upper case, with `_` for all other characters and between
   the words of a name in camel case: `signal.kafka.groupId` is `SIGNAL_KAFKA_GROUP_ID`. With `_FILE` at its end it is
   the path of a file that contains the value as it is: `DATABASE_PASSWORD_FILE=/run/secrets/password`. `name`,
   `transforms`, `predicates`, `converters` and `config.providers` have none.
 - Values may contain the **placeholders** `${{file:/path/secrets.properties:key}}`, `${{dir:/path:file}}` and
   `${{env:NAME}}`.
-- `*` in a name stands for any text. Times whose name ends with `ms` are milliseconds.
-- Lists of databases, tables and columns (`db.table.column`) are regular expressions, separated by commas; each must
-  match the whole name. Masks and truncations do not change record keys.
+- `*` in a name stands for any text. Names that begin with `key.` are there with `value.` too. Times whose name ends
+  with `ms` are milliseconds.
+- Lists of databases, tables and columns (`db.table.column`) are regular expressions for the whole name, separated by
+  commas. Masks and truncations do not change record keys.
 """
 
 _UNSUPPORTED: Final = f"""# Ignored and rejected properties
@@ -42,7 +42,8 @@ _UNSUPPORTED: Final = f"""# Ignored and rejected properties
 {GENERATED.format(command="python -m tailrace.producer.config --docs docs")}
 
 Which properties of the Debezium MySQL connector and of Kafka Connect the [producer](configuration.md) does not support.
-Values after *except* ask for what happens anyway and are accepted.
+Values after *except* ask for what happens anyway and are accepted. Names that begin with `key.` are there with `value.`
+too.
 """
 
 _REJECTED: Final = """

@@ -73,7 +73,7 @@ def registry_url() -> SecretStr | None:
     return supported(
         "{side}.converter.schema.registry.url",
         secret(_URLS),
-        doc="URL of the schema registry, for Avro; several URLs of one registry are separated by commas.",
+        doc="URL of the schema registry, for Avro; several of one registry are separated by commas.",
     )
 
 
@@ -83,7 +83,7 @@ def credentials_source() -> CredentialsSource:
         "{side}.converter.basic.auth.credentials.source",
         one_of(CredentialsSource),
         default="url",
-        doc="Where user and password for the registry are: in its URL (url) or in the next property (user_info).",
+        doc="Where user and password are: in its URL (url) or the next property (user_info).",
     )
 
 
@@ -103,7 +103,7 @@ def registry_ca_file() -> str | None:
         "{side}.converter.schema.registry.ssl.truststore.location",
         _CA_FILE,
         default_note="those of the system",
-        doc="PEM file of the authorities that are trusted for the registry.",
+        doc="PEM file of the trusted authorities.",
     )
 
 

@@ -41,7 +41,7 @@ def unsupported_table(properties: Iterable[Property], support: Support) -> str:
 
 def unsupported_names(properties: Iterable[Property], support: Support) -> str:
     """Return the names of the properties that are ignored, or that are rejected: a message has the reason of each."""
-    found = [_names_and_values(entry) for entry in properties if entry.support is support]
+    found = _of_keys([_names_and_values(entry) for entry in properties if entry.support is support])
     return textwrap.fill(f"{', '.join(found)}.", 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
@@ -54,8 +54,13 @@ def _table(
     rows: dict[Sequence[str], list[str]] = {}
     for entry in properties:
         rows.setdefault(tuple(map(_cell, cells(entry))), []).append(name(entry))
-    lines = [head, ["---"] * len(head), *(("<br>".join(names), *row) for row, names in rows.items())]
+    lines = [head, ["---"] * len(head), *(("<br>".join(_of_keys(names)), *row) for row, names in rows.items())]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _of_keys(names: Sequence[str]) -> list[str]:
+    """Return the names without those of ``value.…`` that are there for ``key.…`` too."""
+    return [name for name in names if "`value." not in name or name.replace("`value.", "`key.") not in names]
 
 
 def _names_and_values(entry: Property) -> str:

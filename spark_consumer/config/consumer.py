@@ -25,7 +25,7 @@ class TransformsConfig(Section):
     transforms: str | None = supported(
         "transforms",
         TEXT,
-        doc="Names of [transforms](transforms.md), separated by commas; a table gets the first one that matches it.",
+        doc="Names of [transforms](transforms.md), separated by commas.",
         in_environment=False,
     )
     transform_settings: Mapping[str, str] = prefixed(
@@ -36,7 +36,7 @@ class TransformsConfig(Section):
     routes: str | None = supported(
         "routes",
         TEXT,
-        doc="Names of [routes](transforms.md#routes), separated by commas; a table gets the first one that matches it.",
+        doc="Names of [routes](transforms.md#routes), separated by commas.",
         in_environment=False,
     )
     route_settings: Mapping[str, str] = prefixed(
@@ -94,7 +94,7 @@ class ConsumerConfig(RootConfig):
         "checkpointLocation",
         DIRECTORY,
         required=True,
-        doc="Directory for offsets and for records that wait for the end of their split; each query needs its own.",
+        doc="Directory for offsets and for records that wait; each query needs its own.",
     )
     query_name: str | None = supported(
         "queryName", TEXT, default_note="`tailrace-<topic.prefix>`", doc="Name of the streaming query."
@@ -103,20 +103,18 @@ class ConsumerConfig(RootConfig):
         "maxOffsetsPerTrigger",
         integer(1),
         default="2000000",
-        doc="Most offsets in a micro-batch, transaction markers among them; more give a higher throughput and "
-        "need more memory.",
+        doc="Most offsets in a micro-batch; more give a higher throughput and need more memory.",
     )
     max_bytes: int = supported(
         "tailrace.table.max.bytes",
         integer(1),
         default="2147483648",
-        doc="About how many bytes of a table are processed at once; a table with more in a micro-batch is "
-        "processed in parts.",
+        doc="About how many bytes of a table are processed at once; more in a micro-batch are processed in parts.",
     )
     min_partitions: int | None = supported(
         "minPartitions",
         integer(1),
-        doc="Least number of Spark partitions in which a table's records of a batch are read.",
+        doc="Least number of Spark partitions in which a table is read.",
     )
     records_per_partition: int | None = supported(
         "maxRecordsPerPartition",
@@ -139,7 +137,7 @@ class ConsumerConfig(RootConfig):
         "failOnDataLoss",
         BOOLEAN,
         default="true",
-        doc="Whether a table stops if Kafka lost records of it that were not read; with false they are skipped.",
+        doc="Whether a table stops if Kafka lost records that were not read; else they are skipped.",
     )
     poll_timeout: int | None = supported(
         "kafkaConsumer.pollTimeoutMs", integer(1), doc="Longest wait of a task for records."
@@ -163,13 +161,13 @@ class ConsumerConfig(RootConfig):
         "trigger.processingTime",
         TEXT,
         default_note="`10 seconds` (delta, iceberg), `1 minute` (parquet), else `1 second`; of several the longest",
-        doc="Least time between the starts of two micro-batches, each of which is a commit of each changed table.",
+        doc="Least time between the starts of two micro-batches, each a commit of each changed table.",
     )
     available_now: bool = supported(
         "trigger.availableNow",
         BOOLEAN,
         default="false",
-        doc="Whether the query ends when it has read what was available at its start.",
+        doc="Whether the query ends when it has read what was there at its start.",
     )
     converters: ConvertersConfig = section(ConvertersConfig)
     table_schemas: Mapping[str, str] = prefixed(
@@ -183,14 +181,13 @@ class ConsumerConfig(RootConfig):
         "errors.tolerance",
         one_of(Tolerance),
         default="none",
-        doc="What a record does that cannot be decoded or transformed: it stops its table (none), or is written "
-        "to the next topic and skipped (all).",
+        doc="A record that cannot be decoded or transformed stops its table (none), or is written to the next "
+        "topic and skipped (all).",
     )
     dead_letter_topic: str | None = supported(
         "errors.deadletterqueue.topic.name",
         TEXT,
-        doc="Topic for skipped records; headers name topic, partition, offset and reason, as in Kafka Connect "
-        "(`__connect.errors.topic` and so on).",
+        doc="Topic for skipped records, with the headers of Kafka Connect (`__connect.errors.topic` and so on).",
     )
     retry_ms: int = supported(
         "tailrace.parked.table.retry.ms",
@@ -208,9 +205,8 @@ class ConsumerConfig(RootConfig):
         "tailrace.incomplete.topic.handling.mode",
         one_of(IncompleteTopics),
         default="fail",
-        doc="If Kafka removed records from the beginning of a topic or from a snapshot, or rows of a snapshot "
-        "are not those that the producer wrote: the table stops (fail), or goes on with a message in the log "
-        "(warn).",
+        doc="If [records or rows of a snapshot are lost](consumer.md#snapshots), the table stops (fail), or goes "
+        "on with a message in the log (warn).",
     )
     sink: str | None = supported("sink", TEXT, doc="Name of the sink; or set `sinks`.")
     sink_options: Section = section(Section)

@@ -32,8 +32,8 @@ class ConverterConfig(Section):
         "{side}.converter",
         CONVERTER,
         default_note="JSON of Tailrace",
-        doc="Class of the converter that wrote the records, for JSON with schemas, Avro, and [topics of a "
-        "Debezium connector](debezium-topics.md): `org.apache.kafka.connect.json.JsonConverter` or "
+        doc="Converter that wrote the records, for JSON with schemas, Avro, and [topics of a Debezium "
+        "connector](debezium-topics.md): `org.apache.kafka.connect.json.JsonConverter` or "
         "`io.confluent.connect.avro.AvroConverter`.",
     )
     schemas: bool | None = supported(

@@ -15,8 +15,8 @@ _HEAD: Final = f"""# Configuration of the consumer
 {GENERATED.format(command="python -m tailrace.spark_consumer.config --docs docs")}
 
 The properties of the consumer, named as by Spark's Kafka source, streaming queries and Kafka's Java client. A sink has
-the properties of each section that names it. Files, environment variables (`MAX_OFFSETS_PER_TRIGGER`), placeholders and
-lists work as for the [producer](configuration.md).
+the properties of each section that names it. Files, environment variables (`MAX_OFFSETS_PER_TRIGGER`), placeholders,
+lists and names that begin with `key.` are as for the [producer](configuration.md).
 
 ```
 tailrace consume --config consumer.json --set trigger.availableNow=true

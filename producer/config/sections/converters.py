@@ -56,8 +56,8 @@ class ConverterConfig(Section):
         "{side}.converter",
         CONVERTER,
         default_note="JSON",
-        doc="Class of the converter: `org.apache.kafka.connect.json.JsonConverter`, or "
-        "`io.confluent.connect.avro.AvroConverter` (Avro in Confluent's wire format).",
+        doc="`org.apache.kafka.connect.json.JsonConverter`, or `io.confluent.connect.avro.AvroConverter` (in "
+        "Confluent's wire format).",
     )
     schemas: bool | None = supported(
         "{side}.converter.schemas.enable",
@@ -72,7 +72,7 @@ class ConverterConfig(Section):
         "{side}.converter.auto.register.schemas",
         BOOLEAN,
         default="true",
-        doc="Whether new schemas are registered; otherwise one that is not registered cannot be written.",
+        doc="Whether new schemas are registered; else they must be.",
     )
     ca_file: str | None = registry_ca_file()
     client_certificate: str | None = registry_client_certificate()
@@ -103,8 +103,8 @@ class ConvertersConfig(Section):
         "schema.name.adjustment.mode",
         one_of(NameAdjustment),
         default="none",
-        doc="Schema names for Avro: unchanged (none), or other characters as `_` (avro) or `_uXXXX`, with "
-        "`_u005f` for `_` itself (avro_unicode).",
+        doc="Schema names for Avro: unchanged (none), or other characters as `_` (avro) or `_uXXXX`, also `_` itself "
+        "(avro_unicode).",
     )
     field_names: NameAdjustment = supported(
         "field.name.adjustment.mode",

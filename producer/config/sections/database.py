@@ -30,7 +30,7 @@ class DatabaseConfig(Section):
         "connector.class",
         one_of(Connector, renamed=_CONNECTOR_CLASSES),
         default="mysql",
-        doc="Kind of the source: mysql or mariadb. The classes of Debezium's connectors are accepted too.",
+        doc="mysql, mariadb, or the class of Debezium's connector for it.",
     )
     hostname: str = supported(
         "database.hostname", TEXT, required=True, doc="Host name or IP address of the MySQL server."
@@ -42,21 +42,21 @@ class DatabaseConfig(Section):
         "database.password.command",
         COMMAND,
         default="",
-        doc="Command whose output is the password, in place of `database.password`, such as a token of a cloud. It is "
-        "run without a shell, for each connection, and must end within `connect.timeout.ms`.",
+        doc="Command whose output is the password, such as a token of a cloud. It is run without a shell, for "
+        "each connection, within `connect.timeout.ms`.",
     )
     server_id: int = supported(
         "database.server.id",
         integer(1, 2**32 - 1),
         required=True,
-        doc="Server ID of the producer as a replica, unique in the MySQL cluster.",
+        doc="Server ID of the producer, unique in the MySQL cluster.",
     )
     ssl_mode: SslMode = supported(
         "database.ssl.mode",
         one_of(SslMode),
         default="preferred",
         doc="TLS: never (disabled), if the server supports it (preferred), always (required), with a verified "
-        "certificate of the server (verify_ca), with its host name verified too (verify_identity).",
+        "certificate (verify_ca), and host name (verify_identity).",
     )
     ssl_ca: str | None = supported("database.ssl.ca", TEXT, doc="PEM file of the trusted certificate authorities.")
     ssl_cert: str | None = supported("database.ssl.cert", TEXT, doc="PEM file of the client's certificate.")
@@ -65,7 +65,7 @@ class DatabaseConfig(Section):
         "tailrace.database.insecure.authentication",
         BOOLEAN,
         default="false",
-        doc="Whether the password may be sent in clear, or under a key that the server sends, to a server whose "
+        doc="Whether the password may be sent in clear, or under a key of the server, to a server whose "
         "certificate is not verified.",
     )
     connect_timeout_ms: int = supported(
@@ -81,29 +81,26 @@ class DatabaseConfig(Section):
         "tailrace.failover.wait.ms",
         integer(0),
         default="300000",
-        doc="Longest wait at a start for transactions that were read and that the server lacks, such as a "
-        "replica that still applies its relay log.",
+        doc="Longest wait at a start for transactions that were read and that the server lacks, as a replica may.",
     )
     xa_search_max_bytes: int = supported(
         "tailrace.xa.search.max.bytes",
         integer(0),
         default=str(10 << 30),
-        doc="Bytes of binlog before an XA COMMIT that are searched for an XA PREPARE from before the first "
-        "start; nothing else is written meanwhile.",
+        doc="Bytes of binlog before an XA COMMIT that are searched for an XA PREPARE from before the first start.",
     )
     log_watch_interval_ms: int = supported(
         "tailrace.binlog.watch.interval.ms",
         integer(0),
         default="60000",
-        doc="How often the producer asks the server how far the stored position is behind the end of the binlog, and "
-        "when it may be purged, in ms. 0 disables it.",
+        doc="Interval at which it is measured how far the stored position is behind the end of the binlog, and "
+        "when it may be purged; 0: never.",
     )
     initial_statements: tuple[str, ...] = supported(
         "database.initial.statements",
         replace(STATEMENTS, secret=True),  # a statement may hold a password
         default="",
-        doc="SQL statements for each new session except that of the binlog, separated by `;`; `;;` is a "
-        "semicolon within one.",
+        doc="SQL statements for each new session except that of the binlog, separated by `;`; `;;` is a semicolon.",
     )
 
 

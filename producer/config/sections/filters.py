@@ -49,8 +49,8 @@ class FiltersConfig(Section):
         "tailrace.tables.without.key",
         one_of(TablesWithoutKey),
         default="refuse",
-        doc="What happens to a table with neither a primary key nor a unique key on NOT NULL columns: an error "
-        "(refuse), or all columns are its key (full-row).",
+        doc="A table with neither a primary key nor a unique key on NOT NULL columns is an error (refuse), or all "
+        "columns are its key (full-row).",
     )
     message_key_columns: str = supported(
         "message.key.columns",
@@ -78,8 +78,7 @@ class FiltersConfig(Section):
         ),
         _transform(
             "column.mask.hash.v2.*.with.salt.*",
-            "Columns whose values become a hash of the salt and the value in UTF-8; algorithm and salt are parts "
-            "of the name.",
+            "Columns whose values become a hash of salt and value; algorithm and salt are parts of the name.",
         ),
         _transform(
             "column.mask.hash.*.with.salt.*",

@@ -53,8 +53,8 @@ class KafkaConfig(Section):
         "producer.override.*",
         SECRET,
         doc="Options of the Kafka clients, e.g. `producer.override.security.protocol`: librdkafka's names, or "
-        "those of Java's clients with the same meaning (`max.request.size`, `buffer.memory`, "
-        "`sasl.jaas.config` for PLAIN and SCRAM, stores in PEM). An option that cannot be used is an error.",
+        "Java's with the same meaning (`max.request.size`, `buffer.memory`, `sasl.jaas.config` for PLAIN and "
+        "SCRAM, stores in PEM).",
         aliases=("kafka.*",),
         environment_keys=("*",),
     )
@@ -87,10 +87,9 @@ class TopicsConfig(Section):
         "topic.naming.strategy",
         one_of(TopicNaming, renamed=_NAMING_CLASSES, rejected=tuple(_OTHER_NAMING)),
         default="default",
-        doc="Characters that a topic name cannot have become `_` (default, Debezium's "
-        "`DefaultTopicNamingStrategy`) or their codes, also `_` itself (unicode, "
-        "`DefaultUnicodeTopicNamingStrategy`): `shop.db.注文` is `shop.db._u6ce8_u6587`. Use a new prefix to "
-        "change it: tables get new topics.",
+        doc="Characters that a topic name cannot have become `_` (default, `DefaultTopicNamingStrategy`) or their "
+        "codes, also `_` itself (unicode, `DefaultUnicodeTopicNamingStrategy`): `_u6ce8_u6587`. Use a new "
+        "prefix to change it.",
         rejected_values=_OTHER_NAMING,
     )
     partitions: int = supported(
@@ -108,14 +107,14 @@ class TopicsConfig(Section):
     settings: Mapping[str, str] = prefixed(
         "topic.creation.default.*",
         ANY_TEXT,
-        doc="Settings of new table topics, e.g. `topic.creation.default.cleanup.policy`.",
+        doc="Settings of new table topics, such as `retention.ms`.",
     )
     missing: MissingTopicHandling = supported(
         "tailrace.missing.topic.handling.mode",
         one_of(MissingTopicHandling),
         default="warn",
         doc="If the topic of a captured table is gone: it is created again with an error in the log (warn), its "
-        "table is also read again (snapshot), or the producer stops (fail).",
+        "table is read again too (snapshot), or the producer stops (fail).",
     )
     missing_state: MissingStateHandling = supported(
         "tailrace.missing.state.handling.mode",
@@ -134,14 +133,14 @@ class BatchConfig(Section):
         integer(1),
         default="16384",
         default_note="Debezium: `2048`",
-        doc="Records after which a Kafka transaction is committed, also within a large MySQL transaction.",
+        doc="Records after which a Kafka transaction is committed, also within a MySQL transaction.",
     )
     commit_interval_ms: int = supported(
         "tailrace.commit.interval.ms",
         integer(1, 60_000),
         default="200",
-        doc="Longest time between a change and its Kafka commit while there is more to read; without, it is "
-        "committed at once.",
+        doc="Longest time between a change and its Kafka commit while there is more to read; else it is committed "
+        "at once.",
     )
 
 
@@ -158,8 +157,7 @@ class HeartbeatConfig(Section):
         "heartbeat.action.query",
         replace(ANY_TEXT, secret=True),
         default="",
-        doc="SQL statement that is run with each heartbeat, in its own session: the only way in which the "
-        "producer writes to the database.",
+        doc="SQL statement that is run with each heartbeat, in its own session.",
     )
 
 

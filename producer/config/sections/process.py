@@ -16,11 +16,11 @@ class OpsConfig(Section):
     stop_at: str | datetime | None = supported(
         "tailrace.stop.at",
         POSITION,
-        doc="Where the producer ends by itself, with all before in Kafka: a file and position (`bin.000003:4711`), a "
-        "GTID set, a time with its zone (`2026-01-31T06:00:00Z`), or `latest`, the end of the binlog at the start. The "
-        "first transaction that begins at the position or behind it, follows the last one of the set, or was committed "
-        "at the time or later is not written. A time ahead of the clock of the source is refused. An initial snapshot "
-        "is completed first.",
+        doc="Where the producer ends, with all before in Kafka: a file and position (`bin.000003:4711`), a GTID "
+        "set, a time (`2026-01-31T06:00:00Z`, not ahead of the source), or `latest`, the end of the binlog at "
+        "the start. The first transaction that begins at the position or behind it, follows the last one of "
+        "the set, or was committed at the time or later is not written. An initial snapshot is completed "
+        "first.",
     )
     http_port: int = supported(
         "tailrace.http.port",

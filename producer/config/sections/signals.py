@@ -24,8 +24,8 @@ class SignalsConfig(Section):
     collection: str | None = supported(
         "signal.data.collection",
         TABLE_NAME,
-        doc="Table of the channel source, as `db.table`, with the columns id, type and data; each inserted row "
-        "is a signal. It is captured only if the filters include it.",
+        doc="Table of the channel source, as `db.table`, with the columns id, type and data. It is captured only "
+        "if the filters include it.",
     )
     poll_interval_ms: int = supported(
         "signal.poll.interval.ms", integer(1), default="5000", doc="Interval at which channels are polled."
@@ -63,8 +63,7 @@ class SignalsConfig(Section):
         "signal.file",
         TEXT,
         default="file-signals.txt",
-        doc='File of the channel file, with a signal in each line: `{"id": …, "type": …, "data": {…}}`. It is '
-        "deleted when it has been read.",
+        doc="File of the channel file, with a signal in each line. It is deleted when it has been read.",
     )
 
     @property

@@ -34,28 +34,28 @@ class SnapshotConfig(Section):
         ),
         default="initial",
         doc="When tables are read: once, while changes are streamed (initial); once, then the producer ends "
-        "(initial_only); never (no_data; recovery, with a warning); at each start (always); at the first "
-        "start, and when the binlog at the stored offset has been purged (when_needed); as the next three "
-        "properties say (configuration_based).",
+        "(initial_only); never (no_data; recovery, with a warning); at each start (always); once, and when "
+        "the binlog at the stored offset has been purged (when_needed); as the next three properties say "
+        "(configuration_based).",
         rejected_values={"custom": _JAVA_CLASS, "never": "Debezium has removed it; use no_data"},
     )
     configured_data: bool = supported(
         "snapshot.mode.configuration.based.snapshot.data",
         BOOLEAN,
         default="false",
-        doc="With configuration_based: read the tables at each start.",
+        doc="Read the tables at each start.",
     )
     configured_stream: bool = supported(
         "snapshot.mode.configuration.based.start.stream",
         BOOLEAN,
         default="false",
-        doc="With configuration_based: stream changes.",
+        doc="Stream changes.",
     )
     configured_on_data_error: bool = supported(
         "snapshot.mode.configuration.based.snapshot.on.data.error",
         BOOLEAN,
         default="false",
-        doc="With configuration_based: read the tables when the binlog at the stored offset has been purged.",
+        doc="Read the tables when the binlog at the stored offset has been purged.",
     )
     include: str = supported(
         "snapshot.include.collection.list",
@@ -68,8 +68,7 @@ class SnapshotConfig(Section):
         "tailrace.snapshot.transaction.timeout.ms",
         integer(1000),
         default="900000",
-        doc="Longest Kafka transaction of a snapshot reader, which has one for each split; at most the broker's "
-        "`transaction.max.timeout.ms`.",
+        doc="Longest Kafka transaction of a split; at most the broker's `transaction.max.timeout.ms`.",
     )
     max_threads: int = supported(
         "snapshot.max.threads",
@@ -83,21 +82,21 @@ class SnapshotConfig(Section):
         integer(1),
         default="8192",
         default_note="Debezium: `1024`",
-        doc="Rows of a split (chunk) of a snapshot, initial or incremental.",
+        doc="Rows of a split (chunk), also of an initial snapshot.",
         aliases=("scan.incremental.snapshot.chunk.size",),
     )
     max_rows_per_s: int = supported(
         "tailrace.snapshot.max.rows.per.second",
         integer(0),
         default="0",
-        doc="Rows that all snapshot readers together read in a second, initially or incrementally. They wait between "
-        "chunks: lower `incremental.snapshot.chunk.size` for an even load. 0: no limit.",
+        doc="Rows that all snapshot readers together read in a second. They wait between splits: lower "
+        "`incremental.snapshot.chunk.size` for an even load. 0: no limit.",
     )
     max_bytes_per_s: int = supported(
         "tailrace.snapshot.max.bytes.per.second",
         integer(0),
         default="0",
-        doc="The same in bytes of rows as MySQL sends them. 0: no limit.",
+        doc="The same in bytes as MySQL sends them.",
     )
     max_waiting_splits: int = supported(
         "tailrace.snapshot.max.waiting.splits",
@@ -110,23 +109,22 @@ class SnapshotConfig(Section):
         "tailrace.snapshot.max.hold.ms",
         integer(1000),
         default="60000",
-        doc="Longest time that a split that is being read may hold the changes of all tables; then it is given "
-        "up, and its table is [read later](operations.md#signals).",
+        doc="Longest time that a split that is being read may hold the changes of all tables; then it is [read "
+        "later](operations.md#signals).",
     )
     after_alter: bool = supported(
         "tailrace.snapshot.altered.tables",
         BOOLEAN,
         default="false",
         doc="Whether an incremental snapshot reads a table after an ALTER TABLE that changed values or removed "
-        "rows with their partition: MySQL logs no rows for it. A column with a literal default needs none.",
+        "rows with their partition, for which MySQL logs no rows.",
     )
     even_upper: float = supported(
         "chunk-key.even-distribution.factor.upper-bound",
         decimal(1),
         default="100.0",
         default_note="Flink CDC: `1000.0`",
-        doc="Upper bound of the distribution factor, (max(key) - min(key) + 1) / rows; within the bounds splits "
-        "are ranges of equal width.",
+        doc="Upper bound of (max(key) - min(key) + 1) / rows; within the bounds splits are ranges of equal width.",
         aliases=("split-key.even-distribution.factor.upper-bound",),
     )
     even_lower: float = supported(

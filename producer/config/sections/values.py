@@ -36,26 +36,26 @@ class ValuesConfig(Section):
         one_of(TimePrecision),
         default="adaptive_time_microseconds",
         doc="DATE, TIME and DATETIME as numbers of a unit that depends on the precision "
-        "(adaptive_time_microseconds), as Kafka Connect's types in milliseconds (connect), as strings in ISO "
-        "8601 (isostring), or as microseconds or nanoseconds.",
+        "(adaptive_time_microseconds), as Kafka Connect's types (connect), strings in ISO 8601 (isostring), "
+        "microseconds or nanoseconds.",
     )
     bigint_unsigned: BigintUnsignedHandling = supported(
         "bigint.unsigned.handling.mode",
         one_of(BigintUnsignedHandling),
         default="long",
-        doc="BIGINT UNSIGNED as a signed 64-bit number, negative above 2^63-1 (long), or as a decimal (precise).",
+        doc="BIGINT UNSIGNED as a signed number, negative above 2^63-1 (long), or a decimal (precise).",
     )
     binary: BinaryHandling = supported(
         "binary.handling.mode",
         one_of(BinaryHandling),
         default="bytes",
-        doc="BINARY, VARBINARY and BLOB as bytes (base64 in JSON), or as a string in base64, base64-url-safe or hex.",
+        doc="BINARY, VARBINARY and BLOB as bytes (base64 in JSON), or a string in base64, base64-url-safe or hex.",
     )
     time_adjuster: bool = supported(
         "enable.time.adjuster",
         BOOLEAN,
         default="true",
-        doc="Whether years from 0 to 99 become 1970 to 2069.",
+        doc="Whether years from 1 to 99 become 1970 to 2069.",
     )
     tinyint_as_int8: bool = supported(
         "tailrace.tinyint.as.int8",
@@ -68,18 +68,17 @@ class ValuesConfig(Section):
         one_of(ConversionFailureHandling),
         default="fail",
         default_note="Debezium: `warn`",
-        doc="A [value that the modes cannot represent](guarantees.md#values-that-the-modes-cannot-represent) is "
-        "a fault of its table (fail), or is written as Debezium writes it, with a warning and a counter "
-        "(warn).",
+        doc="A [value that the modes cannot represent](guarantees.md#values-that-the-modes-cannot-represent) is a "
+        "fault of its table (fail), or is written as by Debezium (warn).",
     )
     processing_failures: ProcessingFailureHandling = supported(
         "event.processing.failure.handling.mode",
         one_of(ProcessingFailureHandling),
         default="table",
         default_note="Debezium: `fail`",
-        doc="What a change does that cannot be written: it puts its table [in "
-        "error](guarantees.md#tables-in-error) (table), stops the producer (fail), or is "
-        "[skipped](guarantees.md#skipped-changes) with a warning (warn) or without (skip).",
+        doc="A change that cannot be written puts its table [in error](guarantees.md#tables-in-error) (table), "
+        "stops the producer (fail), or is [skipped](guarantees.md#skipped-changes) with a warning (warn) or "
+        "without (skip).",
     )
     tombstones: bool = supported(
         "tombstones.on.delete",
@@ -104,7 +103,7 @@ class ValuesConfig(Section):
         "include.query",
         BOOLEAN,
         default="false",
-        doc="Whether `source.query` has the SQL statement; needs `binlog_rows_query_log_events=ON`.",
+        doc="Whether `source.query` has the statement; needs `binlog_rows_query_log_events=ON`.",
     )
     transaction_metadata: bool = supported(
         "provide.transaction.metadata",
