@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.embedded.kafka import KafkaBroker
 from tests.support.background_writes import writing
-from tests.support.capture import CaptureThread, properties
+from tests.support.capture import CaptureThread, eventually, properties
 from tests.support.database import Database
 
 Key = tuple[Any, ...]
@@ -55,8 +56,13 @@ class CapturedSource:
         return f"{self.prefix}.{self.database}.{table}"
 
 
-def captured(database: Database, broker: KafkaBroker, prefix: str) -> CapturedSource:
-    """Fill the tables, capture them while they change, and return the result; the producer has ended then."""
+def captured(
+    database: Database, broker: KafkaBroker, prefix: str, changes: Mapping[str, object] | None = None
+) -> CapturedSource:
+    """Fill the tables, capture them while they change, and return the result; the producer has ended then.
+
+    ``changes``: properties of the producer for another server than MySQL with GTIDs.
+    """
     database.execute("SET time_zone = '+00:00'")
     for statement in _CREATE:
         database.execute(statement)
@@ -68,7 +74,8 @@ def captured(database: Database, broker: KafkaBroker, prefix: str) -> CapturedSo
         "INSERT INTO orders VALUES (%s, %s, 'open', %s)", [(n // 3, n % 3, n << 33) for n in range(60)]
     )
     database.executemany("INSERT INTO notes VALUES (%s, %s)", [(f"k{n}", None) for n in range(60)])
-    with CaptureThread(properties(database.server, broker, prefix, database.name)) as capture:
+    settings = properties(database.server, broker, prefix, database.name, changes)
+    with CaptureThread(settings) as capture:
         with writing(database, _change, pause_s=0.02):
             capture.wait_snapshot()
         for number in range(10_000, 10_030):
@@ -78,7 +85,8 @@ def captured(database: Database, broker: KafkaBroker, prefix: str) -> CapturedSo
         database.execute("UPDATE customers SET level = id, name = NULL WHERE id % 7 = 0")
         database.execute("DELETE FROM customers WHERE id % 11 = 0")
         database.execute("UPDATE notes SET code = CONCAT(code, '/ü'), text = 'moved' WHERE code LIKE 'k1%'")
-        capture.wait_position(database.server)
+    with CaptureThread({**settings, "tailrace.stop.at": "latest"}) as capture:
+        eventually(lambda: not capture.running, "the end of the binlog")
     tables = {table: _rows(database, table, key) for table, key in KEYS.items()}
     assert len(tables["customers"]) > ROWS // 2
     return CapturedSource(broker, prefix, database.name, tables)
