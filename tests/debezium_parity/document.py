@@ -1,4 +1,4 @@
-"""Generates the table of docs/compatibility.md from the named exceptions."""
+"""Generates the list of docs/compatibility.md from the named exceptions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _END: Final = "<!-- end -->"
 def sections() -> dict[str, str]:
     """Return the generated parts of the page by name."""
     shown = [each for each in EXCEPTIONS if each.name not in QUIET]
-    named = ["| name | reason |", "| --- | --- |", *(f"| {each.name} | {each.reason} |" for each in shown)]
+    named = [f"- **{each.name}**: {each.reason}" for each in shown]
     version = f"Debezium {debezium_version()}, Kafka Connect {KAFKA_CONNECT}, MySQL {MYSQL}."
     return {
         "version": version,
-        "exceptions": "\n".join(named),
+        "exceptions": "\n".join(["", *named, ""]),
     }
 
 

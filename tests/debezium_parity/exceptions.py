@@ -42,23 +42,23 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "rows of a renamed table",
-        "A renamed table is read under its new name. Debezium has only its later changes.",
+        "It is read under its new name. Debezium has only its later changes.",
         record.rows_of_renamed_table,
     ),
     NamedException(
         "table without key",
         "With `tailrace.tables.without.key=full-row` all columns are the key, and an update is a delete and "
-        "an insert, two events in its transaction. Debezium writes no key.",
+        "an insert. Debezium writes no key.",
         record.table_without_key,
     ),
     NamedException(
         "null kept",
-        "NULL in a nullable column with a default stays null. Kafka Connect's converter writes the default.",
+        "NULL in a column with a default stays null. Kafka Connect's converter writes the default.",
         value.null_kept,
     ),
     NamedException(
         "zero date",
-        "A zero date in a NOT NULL column becomes the epoch. Debezium writes the column's default if there is one.",
+        "In a NOT NULL column the epoch. Debezium writes the column's default if there is one.",
         value.zero_date,
     ),
     NamedException(
@@ -85,7 +85,7 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "undefined byte",
-        "Bytes that Windows-1252 does not define are decoded as by the server. While streaming, Debezium loses them.",
+        "Bytes that Windows-1252 does not define are as on the server. While streaming, Debezium loses them.",
         value.undefined_byte,
     ),
     NamedException(
@@ -95,8 +95,8 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "document scalars",
-        "Inside JSON, doubles are the server's, without an exponent, times have six fraction digits, and a "
-        "binary value is `base64:type15:` and its base64; Debezium writes the base64 alone.",
+        "Doubles are the server's, without an exponent, times have six fraction digits, and a binary value "
+        "begins with `base64:type15:`.",
         value.document_scalars,
     ),
     NamedException(
@@ -111,7 +111,7 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "float digits",
-        "A float has the fewest digits that identify it. Java before 19 prints one more for a few values.",
+        "The fewest that identify the float. Java before 19 prints one more for a few values.",
         value.float_digits,
     ),
     NamedException(
@@ -122,7 +122,7 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "key with schema",
-        "A key with its schema contains the topic prefix, which affects the partition, not the order in it.",
+        "It contains the topic prefix, which affects the partition.",
         record.key_with_schema,
     ),
     NamedException(
@@ -132,9 +132,8 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "default literal",
-        "A default is the value that the server inserts. Debezium keeps the escapes of the literal, pads "
-        "BINARY in two ways, loses the default of a BIT given as a number or in hex, and does not round to "
-        "the digits of DOUBLE(M,D).",
+        "What the server inserts. Debezium keeps the escapes of the literal, pads BINARY in two ways, loses "
+        "the default of a BIT given as a number or in hex, and does not round to the digits of DOUBLE(M,D).",
         value.default_literal,
     ),
     NamedException(
@@ -160,14 +159,13 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "later definition",
-        "The definition of a table after a statement is that of the catalog when it is read, perhaps with "
-        "later statements.",
+        "The definition after a statement is that of the catalog when it is read, perhaps with later statements.",
         record.later_definition,
     ),
     NamedException(
         "server's definition",
-        "Types, lengths and defaults in a schema change are those of SHOW CREATE TABLE, as in Debezium's "
-        "snapshot. While streaming, Debezium takes them from the statement.",
+        "Types, lengths and defaults in a schema change are those of SHOW CREATE TABLE. While streaming, "
+        "Debezium takes them from the statement.",
         record.server_definition,
     ),
     NamedException(
@@ -177,8 +175,7 @@ EXCEPTIONS: Final = (
     ),
     NamedException(
         "DDL length",
-        "`column.truncate` cuts the text of TIMESTAMP(0), for which the server stores no length. While "
-        "streaming, Debezium does not.",
+        "`column.truncate` cuts the text of TIMESTAMP(0). While streaming, Debezium does not.",
         ddl.length_zero,
     ),
     NamedException(
