@@ -29,7 +29,7 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.formats.connector_format import record_format
+from tailrace.spark_consumer.source.formats.record_format import record_format
 from tailrace.spark_consumer.source.formats.registry import FormatSettings
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.kafka import CLIENT_DEFAULTS, READ_COMMITTED, select_raw

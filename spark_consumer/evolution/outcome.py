@@ -13,7 +13,7 @@ from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.plan import Plan
-from tailrace.spark_consumer.source.lineage import names_after
+from tailrace.spark_consumer.source.schema_tracker import names_after
 
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]")
 

@@ -20,7 +20,7 @@ from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.spark_consumer.evolution.policy import Action, ChangeKind, EvolutionPolicy
 from tailrace.spark_consumer.evolution.stored_text import SourceNames, pending, read_mark
 from tailrace.spark_consumer.source.common_type import can_check, common_type
-from tailrace.spark_consumer.source.lineage import Origin, after_alteration, is_applicable, lineages, names_after
+from tailrace.spark_consumer.source.schema_tracker import Origin, after_alteration, is_applicable, lineages, names_after
 
 _AS_THE_SOURCE: Final = frozenset({Action.APPLY, Action.TRY, Action.REFUSE})
 """Columns are dropped and renamed; if the policy refuses that, these are the steps that somebody else can make."""

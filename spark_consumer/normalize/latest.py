@@ -25,7 +25,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.in_driver import literal_rows
-from tailrace.spark_consumer.normalize.split_stats import SplitStats
+from tailrace.spark_consumer.normalize.split_progress import SplitStats
 from tailrace.spark_consumer.small_data import ColumnCache
 from tailrace.spark_consumer.source.types import sequence_literal
 

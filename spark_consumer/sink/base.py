@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tailrace.schemas import sequence
     from tailrace.schemas.alteration import Alteration
     from tailrace.schemas.table import TableSchema
-    from tailrace.spark_consumer.normalize.split_stats import SplitStats
+    from tailrace.spark_consumer.normalize.split_progress import SplitStats
     from tailrace.spark_consumer.source.ranges import TopicRange
     from tailrace.spark_consumer.source.watermarks import SnapshotRuns
 

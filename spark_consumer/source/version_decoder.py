@@ -20,7 +20,7 @@ from tailrace.spark_consumer.images import Images, MetadataField
 from tailrace.spark_consumer.source.common_type import can_check, common_type, convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import Read, decode, failure_prefix, image_fields, read_json
 from tailrace.spark_consumer.source.kafka import reload_remedy
-from tailrace.spark_consumer.source.lineage import Lineages, Origin, lineages
+from tailrace.spark_consumer.source.schema_tracker import Lineages, Origin, lineages
 from tailrace.spark_consumer.source.types import decimal_schema, field_type, sequence_literal
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tailrace.spark_consumer.normalize.latest import (
     without_truncated,
 )
 from tailrace.spark_consumer.normalize.rowkind import to_changelog
-from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
+from tailrace.spark_consumer.normalize.split_progress import SplitStats, summarize
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.sink.base import TableBatch, Write
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted

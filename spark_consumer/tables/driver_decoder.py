@@ -18,7 +18,7 @@ from tailrace.schemas import sequence as seq
 from tailrace.schemas.rowkind import Op
 from tailrace.spark_consumer.images import Images, MetadataField
 from tailrace.spark_consumer.in_driver import DriverPath, RowFunction, rows_of_type, set_active
-from tailrace.spark_consumer.normalize.split_stats import SplitStats
+from tailrace.spark_consumer.normalize.split_progress import SplitStats
 from tailrace.spark_consumer.small_data import ColumnCache
 from tailrace.spark_consumer.source.json_decoder import image_fields
 from tailrace.spark_consumer.source.types import field_type

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.spark_consumer.images import MetadataField
-from tailrace.spark_consumer.monitor.phases import Phases
+from tailrace.spark_consumer.monitor.status import Phases
 from tailrace.spark_consumer.normalize.carry_over import CarryOver
 from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableStates
@@ -18,7 +18,7 @@ from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.routing import QuerySink, TableSinks
 from tailrace.spark_consumer.sink.state import Shard
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.formats.connector_format import record_format
+from tailrace.spark_consumer.source.formats.record_format import record_format
 from tailrace.spark_consumer.source.formats.registry import FormatSettings
 from tailrace.spark_consumer.source.kafka import READ_COMMITTED, range_options
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds, TopicPolicies

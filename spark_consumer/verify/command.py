@@ -27,7 +27,7 @@ from tailrace.spark_consumer.sink.ledger import LEAVE_OUT
 from tailrace.spark_consumer.sink.routing import SinkRouter
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.formats.connector_format import record_format
+from tailrace.spark_consumer.source.formats.record_format import record_format
 from tailrace.spark_consumer.source.kafka import range_options
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker

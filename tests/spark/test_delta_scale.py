@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.normalize.key_ranges import KeyRange, joined, key_ranges, predicate
-from tailrace.spark_consumer.normalize.split_stats import summarize
+from tailrace.spark_consumer.normalize.split_progress import summarize
 from tailrace.spark_consumer.sink import delta_sink
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.delta_table import DeltaTable

@@ -15,7 +15,7 @@ from tailrace.spark_consumer.images import Images, read_fields
 from tailrace.spark_consumer.in_driver import NotPlannedError, RowFunction, rows_of_type
 from tailrace.spark_consumer.jvm import companion, java_class
 from tailrace.spark_consumer.normalize.latest import last_per_key
-from tailrace.spark_consumer.normalize.split_stats import summarize
+from tailrace.spark_consumer.normalize.split_progress import summarize
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.driver_decoder import DriverDecoder

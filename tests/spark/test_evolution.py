@@ -24,7 +24,7 @@ from tailrace.spark_consumer.evolution.policy import Action, Behavior, ChangeKin
 from tailrace.spark_consumer.evolution.stored_text import SourceNames, pending, position_text
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.state import Shard
-from tailrace.spark_consumer.source.lineage import START, Origin, lineages, until
+from tailrace.spark_consumer.source.schema_tracker import START, Origin, lineages, until
 
 INT, LONG, TEXT = tp.IntegerType(), tp.LongType(), tp.StringType()
 STORED: Final[Mapping[str, tp.DataType]] = {"id": LONG, "a": INT, "b": INT}

@@ -17,7 +17,7 @@ from tailrace.schemas.sequence import Sequence, file_number
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import parse
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.normalize.split_stats import SplitStats, summarize
+from tailrace.spark_consumer.normalize.split_progress import SplitStats, summarize
 from tailrace.spark_consumer.session import coordinates
 from tailrace.spark_consumer.sink import initial_load
 from tailrace.spark_consumer.sink.delta_table import DeltaTable

@@ -12,8 +12,7 @@ from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.source.formats.avro_sides import connect_schema, physical
-from tailrace.spark_consumer.source.formats.json_sides import connect_fields, parse_columns
-from tailrace.spark_consumer.source.formats.record_format import row_fields
+from tailrace.spark_consumer.source.formats.json_sides import connect_fields, parse_columns, row_fields
 from tests.debezium_parity import golden
 from tests.debezium_parity.payload import has_schema, split_schema
 

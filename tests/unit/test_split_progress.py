@@ -10,8 +10,7 @@ import pytest
 
 from tailrace.runtime.errors import KafkaRequestError
 from tailrace.schemas.sequence import Sequence
-from tailrace.spark_consumer.normalize.split_progress import SplitCounts, SplitProgress
-from tailrace.spark_consumer.normalize.split_stats import SplitStats
+from tailrace.spark_consumer.normalize.split_progress import SplitCounts, SplitProgress, SplitStats
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.watermarks import SplitEnd, SplitEnds
 

@@ -9,7 +9,7 @@ import pytest
 from tailrace.spark_consumer.errors import IncompleteTopicError
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.formats.connector_format import record_format
+from tailrace.spark_consumer.source.formats.record_format import record_format
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds

@@ -20,7 +20,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectField, ConnectSchema
-from tailrace.spark_consumer.source.formats.record_format import VALUE_ID, Sample, row_fields
+from tailrace.spark_consumer.source.formats.json_sides import VALUE_ID, Sample, row_fields
 from tailrace.spark_consumer.source.formats.registry import SchemaRegistry
 from tailrace.spark_consumer.source.json_decoder import Read
 from tailrace.spark_consumer.source.types import DECIMAL
@@ -115,7 +115,7 @@ class AvroValues:
         self,
         table: TableSchema,
         value_id: str,
-        sample: Sample,  # noqa: ARG002 - part of the protocol
+        sample: Sample,  # noqa: ARG002 - as for JSON
         published: Sequence[TableSchema],  # noqa: ARG002
     ) -> tuple[ConnectField, ...]:
         """Return the columns of the registered schema."""

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.connect import ConnectField, ConnectSchema
-from tailrace.spark_consumer.source.formats.record_format import Sample, row_fields
 from tailrace.spark_consumer.source.json_decoder import Read, read_json
 from tailrace.spark_consumer.source.types import PLAIN_TYPES, VARIANT, decimal_schema
 
@@ -51,6 +50,20 @@ def _payload(text: Column) -> Column:
     return fn.when(_has_schema(text), cut).otherwise(text)
 
 
+VALUE_ID: Final = "_value_id"
+KEY_ID: Final = "_key_id"
+"""Columns with the identities of the schemas of a record."""
+
+
+class Sample(NamedTuple):
+    """One record of an identity."""
+
+    text: str | None
+    """What ``sample`` of the values returns."""
+    key: str | None
+    """The normalized key as text."""
+
+
 class JsonKeys:
     """Keys are JSON objects."""
 
@@ -62,8 +75,8 @@ class JsonKeys:
         """Return the names of the key columns."""
         return tuple(json.loads(key_id))
 
-    def normalized(self, key_ids: Sequence[str]) -> Column:  # noqa: ARG002 - part of the protocol
-        """Return keys without schemas."""
+    def normalized(self, key_ids: Sequence[str]) -> Column:  # noqa: ARG002 - as for Avro
+        """Return keys without schemas (bytes), for keys of these identities."""
         return _payload(fn.col("key").cast("string")).cast("binary")
 
 
@@ -89,12 +102,12 @@ class JsonValues:
         )
 
     def sample(self) -> Column:
-        """Return the schema of a value as text; NULL if it has none."""
+        """Return what ``columns`` needs to see: the schema of a value as text; NULL if it has none."""
         text = fn.col("value").cast("string")
         return fn.when(_has_schema(text), _schema_text(text))
 
     def reader(self, records: DataFrame, value_ids: Sequence[str]) -> tuple[DataFrame, Read]:  # noqa: ARG002
-        """Return the records with values without schemas."""
+        """Return the records with values without schemas, and what reads their envelopes."""
         text = fn.col("value").cast("string")
         # A quote in a value is escaped, so this text occurs in the source block only.
         marked = fn.when(text.contains(_INCREMENTAL), fn.lit("connector"))
@@ -102,7 +115,7 @@ class JsonValues:
         return records.withColumns(complete), read_json
 
     def named(self, topic: str, value_id: str, published: Sequence[TableSchema]) -> TableSchema | None:
-        """Return the published schema that a header names."""
+        """Return the schema if the identity names a published one, else None. Raises SchemaError if it is missing."""
         if not value_id.startswith(_PUBLISHED):
             return None
         fingerprint = value_id.removeprefix(_PUBLISHED)
@@ -118,7 +131,7 @@ class JsonValues:
     def columns(
         self, table: TableSchema, value_id: str, sample: Sample, published: Sequence[TableSchema]
     ) -> tuple[ConnectField, ...]:
-        """Return the columns of a value."""
+        """Return the columns of the rows of an identity. ``table`` has topic, names and key, and no columns yet."""
         if value_id.startswith(_EMBEDDED):
             return row_fields(_embedded(table, sample), table.topic)
         names = json.loads(value_id)
@@ -241,3 +254,17 @@ def _type(kind: tp.DataType, where: str) -> ConnectSchema:
             [f"table.schema.{where} has the type {kind.simpleString()}, which no connector writes in JSON"]
         )
     return ConnectSchema(PLAIN_TYPES[type(kind)], optional=True)
+
+
+def row_fields(envelope: ConnectSchema, topic: str) -> tuple[ConnectField, ...]:
+    """Return the columns of the rows in an envelope. Raises SchemaError for another schema."""
+    for image in ("after", "before"):
+        for field in envelope.fields:
+            if field.name == image and field.schema.type == "struct":
+                return field.schema.fields
+    raise SchemaError(
+        f"a record of topic {topic} has a schema that is not a change event",
+        hint="remove transforms such as ExtractNewRecordState from the connector, or exclude the topic",
+        schema=envelope.name,
+        fields=", ".join(field.name for field in envelope.fields),
+    )
