@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -70,16 +70,39 @@ class TablePool:
         sessions = self._ready()
         ordered = sorted(works, key=lambda work: -work.offsets)
         queue = deque([work] for work in ordered) if shared is None else deque(_groups(ordered, len(sessions)))
-        run = _Run(queue, applied, letters, shared)
+        errors: dict[str, BaseException] = {}
+
+        def run(spark: SparkSession, work: TableWork) -> None:
+            try:
+                spark.sparkContext.setJobDescription(work.topic)
+                applied(work, _result(spark, work, letters))
+            except BaseException as error:  # noqa: BLE001 - the caller decides about it
+                errors[work.topic] = error
+
+        def drain(spark: SparkSession) -> None:
+            while True:
+                try:
+                    group = queue.popleft()
+                except IndexError:
+                    return
+                ranges = [work.found for work in group if work.found is not None]
+                try:
+                    with nullcontext() if shared is None else shared.of(spark, ranges):
+                        for work in group:
+                            run(spark, work)
+                except BaseException as error:  # noqa: BLE001 - no work may be left out without an error
+                    for work in group:
+                        errors.setdefault(work.topic, error)
+
         threads = [
-            InheritableThread(target=run.drain, args=(session,), name=f"tailrace-table-{number}")
+            InheritableThread(target=drain, args=(session,), name=f"tailrace-table-{number}")
             for number, session in enumerate(sessions[: len(queue)])
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return run.errors
+        return errors
 
 
 def _groups(works: Sequence[TableWork], threads: int) -> list[list[TableWork]]:
@@ -97,53 +120,13 @@ def _groups(works: Sequence[TableWork], threads: int) -> list[list[TableWork]]:
     return groups
 
 
-class _Run:
-    """One run of a pool; each thread calls ``drain`` with a session of its own."""
-
-    def __init__(
-        self, queue: deque[list[TableWork]], applied: Applied, letters: DeadLetters | None, shared: SharedReads | None
-    ) -> None:
-        self._queue = queue
-        self._applied = applied
-        self._letters = letters
-        self._shared = shared
-        self.errors: dict[str, BaseException] = {}
-        """By topic."""
-
-    def drain(self, spark: SparkSession) -> None:
-        """Run groups until there is none left."""
-        while True:
-            try:
-                group = self._queue.popleft()
-            except IndexError:
-                return
-            try:
-                with self._read_together(spark, group):
-                    for work in group:
-                        self._run(spark, work)
-            except BaseException as error:  # noqa: BLE001 - no work may be left out without an error
-                for work in group:
-                    self.errors.setdefault(work.topic, error)
-
-    def _read_together(self, spark: SparkSession, group: Sequence[TableWork]) -> AbstractContextManager[None]:
-        if self._shared is None:
-            return nullcontext()
-        return self._shared.of(spark, [work.found for work in group if work.found is not None])
-
-    def _run(self, spark: SparkSession, work: TableWork) -> None:
+def _result(spark: SparkSession, work: TableWork, letters: DeadLetters | None) -> TableResult:
+    while True:
         try:
-            spark.sparkContext.setJobDescription(work.topic)
-            self._applied(work, self._result(spark, work))
-        except BaseException as error:  # noqa: BLE001 - the caller decides about it
-            self.errors[work.topic] = error
-
-    def _result(self, spark: SparkSession, work: TableWork) -> TableResult:
-        while True:
-            try:
-                return work.run(spark)
-            except Exception as error:
-                if self._letters is None or not self._letters.take(spark, error, work.topic, work.found):
-                    raise
+            return work.run(spark)
+        except Exception as error:
+            if letters is None or not letters.take(spark, error, work.topic, work.found):
+                raise
 
 
 def clone_session(spark: SparkSession) -> SparkSession:
