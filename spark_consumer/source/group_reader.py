@@ -100,7 +100,7 @@ class GroupReader:
         ends = {(found.topic, number): each.end for found in ranges for number, each in found.partitions.items()}
         starts = {(found.topic, number): each.start for found in ranges for number, each in found.partitions.items()}
         partitions = {key: java_class(spark, "org.apache.kafka.common.TopicPartition")(*key) for key in ends}
-        self._consumer.assign(self._listed(partitions.values()))
+        self._consumer.assign(list(partitions.values()))
         try:
             for key, partition in partitions.items():
                 self._consumer.seek(partition, starts[key])
@@ -116,7 +116,7 @@ class GroupReader:
 
     def _rows(self, partitions: dict[_Partition, Any], ends: Mapping[_Partition, int]) -> Any | None:
         """Return the records of some partitions up to their ends in a buffer of Scala, None if they are too large."""
-        rows = self._buffer(self._as_scala.asScala(self._listed(())))
+        rows = self._buffer(self._as_scala.asScala([]))
         size, progress = 0, time.monotonic()
         while partitions:
             polled = self._consumer.poll(self._duration)
@@ -130,7 +130,7 @@ class GroupReader:
             # An offset can be that of the marker of a transaction: no record tells that it was read.
             done = [key for key, partition in partitions.items() if self._consumer.position(partition) >= ends[key]]
             if done:
-                self._consumer.pause(self._listed(partitions.pop(key) for key in done))
+                self._consumer.pause([partitions.pop(key) for key in done])
             if done or count:
                 progress = time.monotonic()
             elif time.monotonic() > progress + _MOST_WAIT_S:
@@ -159,12 +159,6 @@ class GroupReader:
     def _buffer(self, found: Any) -> Any:
         buffers = companion(self._spark, "scala.collection.mutable.ArrayBuffer")
         return getattr(buffers, "from")(found)
-
-    def _listed(self, found: Any) -> Any:
-        listed = java_class(self._spark, "java.util.ArrayList")()
-        for each in found:
-            listed.add(each)
-        return listed
 
     def _open(self, options: Mapping[str, str]) -> Any:
         most, size = (

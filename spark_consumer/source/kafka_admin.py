@@ -204,11 +204,8 @@ class TopicIds:
     def _describe(self, spark: SparkSession, topics: Collection[str]) -> Iterator[tuple[str, Any]]:
         """Return the description of each topic, or the error instead of it."""
         jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
-        names = jvm.java.util.ArrayList()
-        for topic in topics:
-            names.add(topic)
         options = jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions().timeoutMs(_TIMEOUT_MS)
-        found = self._admin.get(spark).describeTopics(names, options).topicNameValues()
+        found = self._admin.get(spark).describeTopics(list(topics), options).topicNameValues()
         for topic in topics:
             try:
                 yield topic, found.get(topic).get()
@@ -269,10 +266,7 @@ class TopicPolicies:
         jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
         config = jvm.org.apache.kafka.common.config.ConfigResource
         resources = {topic: config(config.Type.TOPIC, topic) for topic in topics}
-        listed = jvm.java.util.ArrayList()
-        for resource in resources.values():
-            listed.add(resource)
-        answers = self._admin.get(spark).describeConfigs(listed).values()
+        answers = self._admin.get(spark).describeConfigs(list(resources.values())).values()
         return {topic: answers.get(resource) for topic, resource in resources.items()}
 
     @staticmethod

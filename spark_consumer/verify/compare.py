@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from pyspark.sql import functions as fn
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.base import ComparedSink, TargetRows
     from tailrace.spark_consumer.source.watermarks import SplitEnds
     from tailrace.spark_consumer.tables.reading import Reading
+    from tailrace.spark_consumer.verify.source import SourceChecksums
 
 _ROUNDS: Final = 6
 """How often keys are looked at that change all the time."""
@@ -61,22 +62,6 @@ _POLL_S: Final = 1.0
 _START: Final = Sequence(0, 0, 0, 0, 0)
 
 log = structlog.get_logger(__name__)
-
-
-class SourceReader(Protocol):
-    """The checksums of the table at its source."""
-
-    def plan(self) -> ComparedTable:
-        """Return what can be compared."""
-
-    def sums(self, columns: Collection[str]) -> tuple[dict[int, BucketSum], Window]:
-        """Return the sums of the buckets that have rows."""
-
-    def rows(self, columns: Collection[str], keys: Keys, *, texts: bool) -> tuple[dict[str, str], Window]:
-        """Return the checksums of some rows, or their texts, by the text of the key."""
-
-    def repair(self, keys: ChosenKeys) -> None:
-        """Have the rows of keys read again; on return their records are in the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +118,7 @@ class TableComparison:
     def __init__(
         self,
         spark: SparkSession,
-        source: SourceReader,
+        source: SourceChecksums,
         sink: ComparedSink,
         schema: TableSchema,
         topics: Topics,
