@@ -17,8 +17,7 @@ from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.errors import as_tailrace_error
 from tailrace.spark_consumer.files import children
-from tailrace.spark_consumer.normalize.carry_over import CarryOver
-from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, RememberedDeletes
+from tailrace.spark_consumer.normalize.stored_records import CarryOver, MovedKeys, RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
 from tailrace.spark_consumer.query import table_topics
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds

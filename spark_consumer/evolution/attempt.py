@@ -16,8 +16,7 @@ from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import Alteration
 from tailrace.spark_consumer.evolution.plan import Plan, Step, TypeChange, make_plan
-from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import SourceNames, position_text, reading
+from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy, SourceNames, position_text, reading
 from tailrace.spark_consumer.source.common_type import common_type
 
 

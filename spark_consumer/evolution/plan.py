@@ -17,8 +17,14 @@ from typing import Final
 from pyspark.sql import types as tp
 
 from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
-from tailrace.spark_consumer.evolution.policy import Action, ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import SourceNames, pending, read_mark
+from tailrace.spark_consumer.evolution.policy import (
+    Action,
+    ChangeKind,
+    EvolutionPolicy,
+    SourceNames,
+    pending,
+    read_mark,
+)
 from tailrace.spark_consumer.source.common_type import can_check, common_type
 from tailrace.spark_consumer.source.schema_tracker import Origin, after_alteration, is_applicable, lineages, names_after
 

@@ -18,10 +18,9 @@ from tailrace.runtime.stored_format import NewerFormatError
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import StoredFileError
 from tailrace.spark_consumer.files import delete_document, document_names, read_document, write_document
-from tailrace.spark_consumer.normalize.carry_over import HeldFolder
 from tailrace.spark_consumer.normalize.latest import later
-from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress
+from tailrace.spark_consumer.normalize.stored_records import HeldFolder, MovedKeys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

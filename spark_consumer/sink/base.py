@@ -104,7 +104,7 @@ class TableBatch:
     loaded: bool = False
     """Images.UPSERT: whether the snapshot of the table is complete."""
     moved: bool = False
-    """Images.UPSERT: whether records of one key can be in several partitions (normalize/moved_keys.py)."""
+    """Images.UPSERT: whether records of one key can be in several partitions (normalize/stored_records.py)."""
 
 
 class NotStagedError(Exception):

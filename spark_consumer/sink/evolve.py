@@ -27,8 +27,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt
 from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import Plan, Step, TypeChange, make_plan
-from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import SourceNames, pending, position_text
+from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy, SourceNames, pending, position_text
 from tailrace.spark_consumer.normalize.rowkind import check_names
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
 from tailrace.spark_consumer.sink.state import TargetState

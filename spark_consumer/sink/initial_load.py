@@ -7,7 +7,7 @@ run each split is read once, splits are disjoint, and no record of a key of a sp
 run and the ``r`` record of that key.
 
 A topic that has got more partitions does not keep this guarantee per key: the later change of a key can be read, and
-merged, before its ``r``. It has more than when a LOW of it was written, or than in the first batch (moved_keys.py), and
+merged, before its ``r``. It has more than when a LOW of it was written, or than in the first batch (MovedKeys), and
 a batch with such a change knows that: its records are later than the LOW, and the partition is one of the batch. So the
 load closes before that batch is written. The rows before were appended when no other partition had records.
 

@@ -338,7 +338,7 @@ def require_reached(
     ``begins``: partition to the offset before which the query has read all records. ``reached``: the same for those
     that were written or held when the target was written last. Before ``applied`` none was held.
     ``whole_from``: partition to the offset from which earlier batches have read it, 0 if it is missing; None: it is
-    not known. ``moved``: whether several partitions can have records of one key (moved_keys.py). Then a delete in one
+    not known. ``moved``: whether several partitions can have records of one key (MovedKeys). Then a delete in one
     must be known when an older record in another is read again, so all of them are. ``step``: the last step that a
     changelog has, None if it does not tell; ``follows``: the one that it must have (Write). ``truncated``: that
     of its ledger.

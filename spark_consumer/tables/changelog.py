@@ -12,7 +12,6 @@ from tailrace.schemas.rowkind import RowKind
 from tailrace.spark_consumer.errors import NewTopicError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.table_result import TableResult
-from tailrace.spark_consumer.normalize.carry_over import HeldFolder
 from tailrace.spark_consumer.normalize.latest import (
     last_truncate,
     later,
@@ -24,6 +23,7 @@ from tailrace.spark_consumer.normalize.latest import (
 )
 from tailrace.spark_consumer.normalize.rowkind import to_changelog
 from tailrace.spark_consumer.normalize.split_progress import SplitStats, summarize
+from tailrace.spark_consumer.normalize.stored_records import HeldFolder
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.sink.base import TableBatch, Write
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted

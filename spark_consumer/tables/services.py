@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.spark_consumer.images import MetadataField
 from tailrace.spark_consumer.monitor.status import Phases
-from tailrace.spark_consumer.normalize.carry_over import CarryOver
-from tailrace.spark_consumer.normalize.moved_keys import RememberedDeletes
+from tailrace.spark_consumer.normalize.stored_records import CarryOver, RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableStates
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
 from tailrace.spark_consumer.sink.routing import QuerySink, TableSinks

@@ -10,8 +10,8 @@ import structlog
 
 from tailrace.spark_consumer.errors import DamagedTopicError, IncompleteTopicError
 from tailrace.spark_consumer.monitor.table_result import SnapshotStatus
-from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import MissingRecords, SplitProgress, SplitStats, SplitStep
+from tailrace.spark_consumer.normalize.stored_records import MovedKeys
 from tailrace.spark_consumer.source.kafka_admin import beginning_offsets, end_offsets
 from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tailrace.spark_consumer.tables.reading import Reading

@@ -11,8 +11,8 @@ import structlog
 from tailrace.spark_consumer.errors import IncompleteTopicError
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.latest import last_truncate, later
-from tailrace.spark_consumer.normalize.moved_keys import MovedKeys, greatest_by_partition
 from tailrace.spark_consumer.normalize.split_progress import SplitStats, summarize
+from tailrace.spark_consumer.normalize.stored_records import MovedKeys, greatest_by_partition
 from tailrace.spark_consumer.normalize.table_state import TableState
 from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, NotStagedError, TableBatch, before_commit
 from tailrace.spark_consumer.sink.ledger import require_reached

@@ -14,8 +14,7 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.types import PLAIN_TYPES, decimal_schema
 from tailrace.spark_consumer.transform.expressions import Expressions, FaultError, Item, Output
-from tailrace.spark_consumer.transform.rules import TransformRule
-from tailrace.spark_consumer.transform.text import Fragment, Source
+from tailrace.spark_consumer.transform.rules import Fragment, Source, TransformRule
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as fn
 
 from tailrace.spark_consumer.spark_line import range_of, silence_contexts
-from tailrace.spark_consumer.transform.text import Fragment
+from tailrace.spark_consumer.transform.rules import Fragment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

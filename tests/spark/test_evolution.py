@@ -20,8 +20,15 @@ from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.evolution.attempt import Attempt
 from tailrace.spark_consumer.evolution.outcome import warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import Fill, Plan, Step, make_plan
-from tailrace.spark_consumer.evolution.policy import Action, Behavior, ChangeKind, EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import SourceNames, pending, position_text
+from tailrace.spark_consumer.evolution.policy import (
+    Action,
+    Behavior,
+    ChangeKind,
+    EvolutionPolicy,
+    SourceNames,
+    pending,
+    position_text,
+)
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.state import Shard
 from tailrace.spark_consumer.source.schema_tracker import START, Origin, lineages, until

@@ -24,9 +24,8 @@ from tailrace.spark_consumer.files import (
     read_text,
     write_document,
 )
-from tailrace.spark_consumer.normalize.carry_over import HeldFolder
-from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import RunProgress, SplitCounts, SplitProgress
+from tailrace.spark_consumer.normalize.stored_records import HeldFolder, MovedKeys
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
 from tailrace.spark_consumer.sink.parquet import _claim_in
 from tailrace.spark_consumer.sink.routing import Assignments

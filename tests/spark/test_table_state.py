@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.schemas.sequence import Sequence
-from tailrace.spark_consumer.normalize.carry_over import HeldFolder
-from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
 from tailrace.spark_consumer.normalize.split_progress import SplitCounts, SplitProgress
+from tailrace.spark_consumer.normalize.stored_records import HeldFolder, MovedKeys
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 

@@ -17,8 +17,7 @@ from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt
-from tailrace.spark_consumer.evolution.policy import EvolutionPolicy
-from tailrace.spark_consumer.evolution.stored_text import SourceNames
+from tailrace.spark_consumer.evolution.policy import EvolutionPolicy, SourceNames
 from tailrace.spark_consumer.sink.evolve import evolve
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import StoredColumn, StoredTable, load_dialect

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.schemas.sequence import Sequence
-from tailrace.spark_consumer.normalize.moved_keys import MovedKeys
+from tailrace.spark_consumer.normalize.stored_records import MovedKeys
 
 
 def at(pos: int) -> Sequence:

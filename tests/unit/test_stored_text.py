@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt
-from tailrace.spark_consumer.evolution.stored_text import SourceNames, read_mark
+from tailrace.spark_consumer.evolution.policy import SourceNames, read_mark
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer import config
-from tailrace.spark_consumer.transform.rules import read_rules
-from tailrace.spark_consumer.transform.text import Source, UnbalancedTextError, split_list
+from tailrace.spark_consumer.transform.rules import Source, UnbalancedTextError, read_rules, split_list
 
 BASE = {
     "bootstrap.servers": "broker:9092",
