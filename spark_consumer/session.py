@@ -5,15 +5,10 @@ Under spark-submit the master and the jars are set by spark-submit; here only th
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import ExitStack
-from functools import cache
-from importlib.resources import as_file, files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.runtime.errors import ConfigError
@@ -107,7 +102,7 @@ def settings(
                 merged["spark.jars.packages"] = ",".join(coordinates(plugins, spark_version))
     merged |= dict(config.spark)
     if not is_submitted():
-        merged[_JAVA_OPTIONS] = _java_options(merged.get(_JAVA_OPTIONS, ""), run_ends=config.available_now)
+        merged[_JAVA_OPTIONS] = _java_options(merged.get(_JAVA_OPTIONS, ""))
     return merged
 
 
@@ -118,7 +113,7 @@ _LATE_COMPILATION: Final = (
 """C2, the optimizing compiler, starts after four times as many calls: on few cores it took as long as the tasks."""
 
 
-def _java_options(options: str, *, run_ends: bool) -> str:
+def _java_options(options: str) -> str:
     """Add JVM options that save CPU time on few cores, unless the configuration has set them."""
     if not re.search(r"-XX:\+Use\w+GC", options):
         options = f"{options} -XX:+UseParallelGC"
@@ -127,26 +122,7 @@ def _java_options(options: str, *, run_ends: bool) -> str:
         options = f"{options} -XX:MetaspaceSize=256m"
     if "-XX:Tier" not in options:
         options = f"{options} {_LATE_COMPILATION}"
-    if run_ends and "-XX:CompilerDirectivesFile" not in options:
-        directives = str(_compiler_directives())
-        if not re.search(r"\s", directives):
-            # The JVM reports that it has read the file; standard output belongs to the sink.
-            options = (
-                f"{options} -XX:+UnlockDiagnosticVMOptions -XX:+DisplayVMOutputToStderr "
-                f"-XX:CompilerDirectivesFile={directives}"
-            )
     return options.strip()
-
-
-@cache
-def _compiler_directives() -> Path:
-    """Return the file of code that C2 does not compile in a run that ends: the gain would come too late.
-
-    The JVM needs a real file. Inside a zip archive it is extracted to a temporary file until the process ends.
-    """
-    extracted = ExitStack()
-    atexit.register(extracted.close)
-    return extracted.enter_context(as_file(files("tailrace.spark_consumer") / "planning_code.directives"))
 
 
 _REMOTE: Final = ("spark.remote", "spark.api.mode")

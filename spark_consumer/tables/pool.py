@@ -12,8 +12,8 @@ from pyspark.util import InheritableThread
 
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS
+from tailrace.spark_consumer.source.group_reader import SharedReads
 from tailrace.spark_consumer.tables.reading import DeadLetters
-from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.tables.work import TableWork
 
 Applied = Callable[[TableWork, TableResult], None]

@@ -14,14 +14,13 @@ from tailrace.spark_consumer.images import Images, MetadataField
 from tailrace.spark_consumer.normalize.tombstones import with_deletes_of_tombstones
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat
-from tailrace.spark_consumer.source.group_reader import RawRows
+from tailrace.spark_consumer.source.group_reader import RawRows, SharedReads
 from tailrace.spark_consumer.source.kafka import read_range, read_raw
 from tailrace.spark_consumer.source.kafka_admin import unknown_id
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.version_decoder import decode_versions
 from tailrace.spark_consumer.tables.reasons import bad_record
-from tailrace.spark_consumer.tables.shared_read import SharedReads
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

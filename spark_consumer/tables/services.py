@@ -19,13 +19,13 @@ from tailrace.spark_consumer.sink.state import Shard
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.formats.record_format import record_format
 from tailrace.spark_consumer.source.formats.registry import FormatSettings
+from tailrace.spark_consumer.source.group_reader import SharedReads
 from tailrace.spark_consumer.source.kafka import READ_COMMITTED, range_options
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds, TopicPolicies
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tailrace.spark_consumer.tables.driver_decoder import DriverTables
 from tailrace.spark_consumer.tables.reading import DeadLetters, Reading
-from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tailrace.spark_consumer.tables.snapshot import Snapshots
 from tailrace.spark_consumer.transform.rules import Rules
 from tailrace.spark_consumer.transform.transforms import Transforms

@@ -13,10 +13,16 @@ from structlog.testing import capture_logs
 from tailrace.spark_consumer import in_driver
 from tailrace.spark_consumer.in_driver import RowFunction, rows_of_type
 from tailrace.spark_consumer.source import group_reader
-from tailrace.spark_consumer.source.group_reader import GroupReader, RawRows, StalledReadError
+from tailrace.spark_consumer.source.group_reader import (
+    MOST_BYTES,
+    GroupReader,
+    GroupReaders,
+    RawRows,
+    SharedReads,
+    StalledReadError,
+)
 from tailrace.spark_consumer.source.kafka import range_options, read_raw, select_raw
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
-from tailrace.spark_consumer.tables.shared_read import MOST_BYTES, GroupReaders, SharedReads
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.driver_batches import rows_by_topic
 from tests.spark.records import Feed, Message, Table, table_schema

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -297,7 +296,7 @@ def test_jars_are_known_for_this_spark_version_only() -> None:
         coordinates([load_sink("delta")], "4.3.0")
 
 
-def test_options_of_the_jvm_depend_on_whether_the_run_ends() -> None:
+def test_options_of_the_jvm_are_added_once() -> None:
     given = {
         "bootstrap.servers": "b:1",
         "topic.prefix": "p",
@@ -314,12 +313,6 @@ def test_options_of_the_jvm_depend_on_whether_the_run_ends() -> None:
     assert options().count("-XX:MetaspaceSize=256m") == 1
     own = "-XX:MetaspaceSize=1g"
     assert options(spark__driver__extraJavaOptions=own).count("MetaspaceSize") == 1
-    named = re.search(r"-XX:CompilerDirectivesFile=(\S+)", options(trigger__availableNow="true"))
-    assert named is not None
-    assert "org/codehaus/janino" in Path(named[1]).read_text(encoding="utf-8")
-    assert "CompilerDirectivesFile" not in options(trigger__availableNow="false")
-    own = "-XX:CompilerDirectivesFile=/mine"
-    assert options(trigger__availableNow="true", spark__driver__extraJavaOptions=own).count("DirectivesFile") == 1
 
 
 @pytest.mark.parametrize(

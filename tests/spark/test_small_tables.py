@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import types as tp
 
 from tailrace.spark_consumer.sink.delta_small import can_be_rewritten, merged
+from tailrace.spark_consumer.source.group_reader import SharedReads
 from tailrace.spark_consumer.source.kafka import range_options
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.tables.pool import TablePool
-from tailrace.spark_consumer.tables.shared_read import SharedReads
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, Row, table_schema
 from tests.spark.running import consume, settings, table_rows
