@@ -146,7 +146,6 @@ def fetch_unverified(artifacts: Sequence[Artifact], scratch: Path, *, java: Path
 
 
 def _wait(process: subprocess.Popen[bytes], cache: Path, count: int, report: Report) -> None:
-    """Wait for Ivy and report, every few seconds, what has arrived in its cache."""
     due = time.monotonic() + _REPORT_INTERVAL_S
     while process.poll() is None:
         time.sleep(0.1)
@@ -193,7 +192,6 @@ def _ivy_module(artifacts: Sequence[Artifact]) -> str:
 
 
 def _ivy_jar() -> Path:
-    """Return the Ivy jar of the installed PySpark."""
     spec = find_spec("pyspark")
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
     if not found:

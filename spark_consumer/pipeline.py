@@ -53,8 +53,6 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What is there once the first batch runs."""
-
     services: Mapping[str, TableServices]
     """By the name of the sink; they differ in nothing else."""
     parts: Parts

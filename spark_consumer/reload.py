@@ -68,7 +68,6 @@ def _reload(spark: SparkSession, config: ConsumerConfig, topic: str, start: Star
 
 
 def _present(spark: SparkSession, config: ConsumerConfig, topic: str) -> tuple[str, dict[int, int]]:
-    """Return the id that a topic has now, and its end offsets."""
     admin = SharedAdmin(config.kafka_client)
     try:
         ids = TopicIds(admin)

@@ -111,8 +111,6 @@ Spark reports that a query is idle."""
 
 @dataclass(slots=True)
 class _Table:
-    """What is known of one topic."""
-
     records: int = 0
     rows: Counter[str] = field(default_factory=Counter)
     newest_ms: int | None = None

@@ -67,8 +67,6 @@ def decode(
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The steps of ``decode`` for one schema."""
-
     has_value: Column
     is_incremental: Column
     envelope: tp.StructType

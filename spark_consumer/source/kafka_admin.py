@@ -262,7 +262,6 @@ class TopicPolicies:
             return self._compacted.get(topic, True)
 
     def _describe(self, spark: SparkSession, topics: Collection[str]) -> dict[str, Any]:
-        """Return what is to come for each topic."""
         jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
         config = jvm.org.apache.kafka.common.config.ConfigResource
         resources = {topic: config(config.Type.TOPIC, topic) for topic in topics}

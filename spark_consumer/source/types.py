@@ -74,10 +74,6 @@ def decimal_schema(kind: tp.DecimalType, *, optional: bool) -> ConnectSchema:
     return ConnectSchema("bytes", optional=optional, name=DECIMAL, version=1, parameters=parameters)
 
 
-def _date(days: Column) -> Column:
-    return fn.date_from_unix_date(days)
-
-
 def _millis(value: Column) -> Column:
     # The session time zone is UTC (session.py; changes.py refuses others), so the cast keeps the digits.
     return fn.timestamp_millis(value).cast("timestamp_ntz")
@@ -92,28 +88,20 @@ def _nanos(value: Column) -> Column:
     return fn.when(value % 1000 == 0, _micros(micros))
 
 
-def _zoned(text: Column) -> Column:
-    return try_cast(text, "timestamp")
-
-
-def _iso_date(text: Column) -> Column:
-    return try_cast(fn.regexp_replace(text, "Z$", ""), "date")
-
-
-def _iso_timestamp(text: Column) -> Column:
+def _iso(kind: str) -> Callable[[Column], Column]:
     # A DATETIME has no zone; the connector prints it in UTC.
-    return try_cast(fn.regexp_replace(text, "Z$", ""), "timestamp_ntz")
+    return lambda text: try_cast(fn.regexp_replace(text, "Z$", ""), kind)
 
 
 _LOGICAL: Final[dict[str, tuple[tp.DataType, Callable[[Column], Column]]]] = {
-    "io.debezium.time.Date": (tp.DateType(), _date),
+    "io.debezium.time.Date": (tp.DateType(), fn.date_from_unix_date),
     "io.debezium.time.Timestamp": (tp.TimestampNTZType(), _millis),
     "io.debezium.time.MicroTimestamp": (tp.TimestampNTZType(), _micros),
     "io.debezium.time.NanoTimestamp": (tp.TimestampNTZType(), _nanos),
-    "io.debezium.time.ZonedTimestamp": (tp.TimestampType(), _zoned),
-    "io.debezium.time.IsoDate": (tp.DateType(), _iso_date),
-    "io.debezium.time.IsoTimestamp": (tp.TimestampNTZType(), _iso_timestamp),
-    "org.apache.kafka.connect.data.Date": (tp.DateType(), _date),
+    "io.debezium.time.ZonedTimestamp": (tp.TimestampType(), lambda text: try_cast(text, "timestamp")),
+    "io.debezium.time.IsoDate": (tp.DateType(), _iso("date")),
+    "io.debezium.time.IsoTimestamp": (tp.TimestampNTZType(), _iso("timestamp_ntz")),
+    "org.apache.kafka.connect.data.Date": (tp.DateType(), fn.date_from_unix_date),
     "org.apache.kafka.connect.data.Timestamp": (tp.TimestampNTZType(), _millis),
 }
 """Schema names whose values are converted. All others keep the JSON value, for example Enum, EnumSet, Json, Bits, Year
@@ -246,7 +234,6 @@ def _with_point(digits: Column, scale: int) -> Column:
 
 
 def _scaled(number: Column, precision: int, scale: int) -> Column:
-    """Move the decimal point of an integer of at most 20 digits."""
     whole = try_cast(number, f"decimal({precision},0)")
     if scale == 0:
         return whole

@@ -99,8 +99,6 @@ class InnerJoin(StatefulProcessor):
 
 
 class _MapRows:
-    """The rows of one side in a map of the state store."""
-
     def __init__(self, state: MapState) -> None:
         self._state = state
 

@@ -138,7 +138,6 @@ class ChangelogTable(TablePart):
         )
 
     def _require_same_topic(self, before: TableState) -> None:
-        """Raise NewTopicError if the state belongs to another topic of the same name."""
         topic_id = self._reading.topic_id(self._topic)
         if before.topic_id and topic_id and before.topic_id != topic_id:
             raise NewTopicError(

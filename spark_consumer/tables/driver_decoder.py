@@ -155,7 +155,6 @@ def _description() -> Column:
 
 
 def _stats(described: Sequence[dict[str, Any]]) -> SplitStats:
-    """Return what ``summarize`` counts."""
     ops = [each["op"] for each in described]
     orders = [each["order"] for each in described]
     file, pos = min((order[1], order[2]) for order in orders)

@@ -179,7 +179,6 @@ def _shard(transforms: Transforms, topic: str) -> Shard | None:
 
 
 def _tune(spark: SparkSession) -> None:
-    """Change defaults of Spark that do not suit this query."""
     # Names of columns and tables are part of SQL statements: ``${env:NAME}`` in one must stay a name.
     spark.conf.set("spark.sql.variable.substitute", "false")
     # Streaming disables adaptive execution because of stateful plans; the jobs of a batch are ordinary batch jobs.

@@ -150,7 +150,6 @@ class UpsertTable(TablePart):
             self._stored.states.save(spark, self._topic, state, before)
 
     def _require_same_topic(self, spark: SparkSession, applied: Mapping[int, int], before: TableState) -> None:
-        """Raise an error if the target has applied more than the topic has."""
         ends = end_offsets(spark, self._reading.source, self._topic, applied)
         beyond = {number: ends[number] for number, offset in applied.items() if offset > ends[number]}
         if beyond:

@@ -123,7 +123,6 @@ class TablePart(ABC):
         return TableResult(rows, newest_ms, status, {kind: count for kind, count in kinds.items() if count})
 
     def _decode(self, raw: DataFrame) -> tuple[TableSchema, DataFrame]:
-        """Decode raw records; return the schema and the rows (json_decoder.py)."""
         return self._reading.decode(raw, self._topic, self._images, self._services.writing.fields)
 
     def _transform(self, schema: TableSchema) -> TableTransform:

@@ -81,8 +81,6 @@ def shard_of(spark: SparkSession, columns: Columns, schema: TableSchema) -> dict
 
 
 class _Finder:
-    """Finds the columns of one table."""
-
     def __init__(self, spark: SparkSession, rule: TransformRule, schema: TableSchema) -> None:
         self._rule = rule
         self._schema = schema

@@ -197,8 +197,6 @@ def read_rules(
 
 
 class _Reader:
-    """Reads the rules of one kind."""
-
     def __init__(self, kind: str, words: Iterable[str], settings: Mapping[str, str], problems: list[str]) -> None:
         self._kind = kind
         self._words = tuple(words)

@@ -260,7 +260,6 @@ class _Step:
         return either | record["incremental"] | (record["op"] == Op.TRUNCATE.value)
 
     def _changes(self) -> dict[str, Column]:
-        """Return the columns of a changelog record."""
         record, after, before = (fn.col(name) for name in (self._record, self._after, self._before))
         op = record["op"]
         result: dict[str, Column] = {}

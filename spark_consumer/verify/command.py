@@ -117,7 +117,6 @@ def _print(plan: ComparedTable, columns: Collection[str], difference: Difference
 
 
 def _log(topic: str, result: Outcome) -> int:
-    """Log the result of a table; return its exit code."""
     differs, undecided = result.different.total(), result.undecided
     if result.excluded:
         log.warning("columns not compared", topic=topic, columns=dict(result.excluded))

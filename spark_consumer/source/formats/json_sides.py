@@ -44,7 +44,6 @@ def _schema_text(text: Column) -> Column:
 
 
 def _payload(text: Column) -> Column:
-    """Return a text without its schema."""
     start = fn.length(fn.substring_index(text, _MIDDLE, 1)) + len(_MIDDLE) + 1
     cut = fn.substr(text, start, fn.length(text) - start)  # without the last brace
     return fn.when(_has_schema(text), cut).otherwise(text)

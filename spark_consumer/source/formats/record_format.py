@@ -192,7 +192,6 @@ def _texts(identities: object) -> list[str]:
 
 
 def _fingerprints(schemas: Mapping[Identity, TableSchema]) -> Column:
-    """Return the fingerprint of the schema of each record."""
     if len({schema.fingerprint for schema in schemas.values()}) == 1:
         return fn.lit(next(iter(schemas.values())).fingerprint)
     result = fn.lit(None).cast("string")

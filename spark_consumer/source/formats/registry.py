@@ -168,7 +168,6 @@ def _unreadable(schema_id: int, cause: object) -> SchemaError:
 
 
 def _depth(schema: Any) -> int:
-    """Return how deep parsed JSON is nested."""
     depth, level = 0, [schema]
     while level:
         depth += 1
