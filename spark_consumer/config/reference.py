@@ -16,7 +16,8 @@ _HEAD: Final = f"""# Configuration of the consumer
 
 The properties of the consumer, named as by Spark's Kafka source, streaming queries and Kafka's Java client. A sink has
 the properties of each section that names it. Files, environment variables (`MAX_OFFSETS_PER_TRIGGER`), placeholders,
-lists and names that begin with `key.` are as for the [producer](configuration.md).
+lists, names that begin with `key.` and the properties of the schema registry are as for the
+[producer](configuration.md#converters-and-schemas).
 
 ```
 tailrace consume --config consumer.json --set trigger.availableNow=true
@@ -28,11 +29,15 @@ _SEVERAL: Final = """With [`sinks`](sinks.md#several-sinks), `sinks.NAME.` prece
 `sinks.NAME.sink.path` (`SINKS_NAME_SINK_PATH`).
 """
 
+_OF_THE_REGISTRY: Final = (".converter.schema.registry.", ".converter.basic.auth.")
+"""Parts of the names of properties that the page of the producer describes."""
+
 
 def pages() -> dict[str, str]:
     """Return the reference page by file name."""
     common = definition(None).properties_of(COMMON)
-    parts = [_HEAD, f"\n## All sinks\n\n{supported_table(common)}"]
+    own = [entry for entry in common if not any(part in entry.name for part in _OF_THE_REGISTRY)]
+    parts = [_HEAD, f"\n## All sinks\n\n{supported_table(own)}"]
     parts.append(f"\n## Several sinks\n\n{_SEVERAL}\n{supported_table(options_of_named('NAME'))}")
     parts += _sinks()
     for support in (Support.REJECTED, Support.IGNORED):

@@ -16,6 +16,7 @@ from tests.sinks.harness import BatchRunner
 from tests.sinks.jdbc_backend import serve
 from tests.spark.records import Row
 
+_OF_THE_SINK: Final = "the suite of the sink has it"
 SOFT_DELETES: Final = {"sink.shape": "soft-delete", "add.fields": "op,source.pos:position"}
 
 
@@ -49,9 +50,9 @@ class ShapeConformance(SinkConformance):
         "test_type_change": "a column keeps its type; some numbers become wider"
     }
     not_applicable: ClassVar[Mapping[str, str]] = {
-        "test_killed": "the suite of the sink kills the process; here each step is cut off",
-        "test_million_rows": "the suite of the sink has the large batches",
-        **dict.fromkeys((SCHEMA, *OTHER_MODES), "the suite of the sink has the changes of the columns"),
+        "test_killed": _OF_THE_SINK,
+        "test_million_rows": _OF_THE_SINK,
+        **dict.fromkeys((SCHEMA, *OTHER_MODES), _OF_THE_SINK),
     }
 
     def test_type_change(self, run: BatchRunner) -> None:

@@ -64,7 +64,7 @@ class TestHudiSink(SinkConformance):
     """Conformance of the Hudi sink."""
 
     backend_type = HudiBackend
-    not_claimed: ClassVar = {"test_type_change": "a Hudi column keeps its type; some numbers become wider"}
+    not_claimed: ClassVar = {"test_type_change": "a column keeps its type; some numbers become wider"}
 
     def test_type_change(self, run: BatchRunner) -> None:
         """The change stops the query with both types; rows that were written stay."""

@@ -61,7 +61,7 @@ class TestIcebergSink(SinkConformance):
     """Conformance of the Iceberg sink."""
 
     backend_type = IcebergBackend
-    not_claimed: ClassVar = {"test_type_change": "an Iceberg column keeps its type; some numbers become wider"}
+    not_claimed: ClassVar = {"test_type_change": "a column keeps its type; some numbers become wider"}
     long = SinkConformance.cases() - QUICK
 
     def test_type_change(self, run: BatchRunner) -> None:
