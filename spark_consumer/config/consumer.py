@@ -123,9 +123,15 @@ class ConsumerConfig(RootConfig):
         doc="Most records that one Spark task reads.",
     )
     min_offsets: int | None = supported(
-        "minOffsetsPerTrigger", integer(1), doc="Number of offsets for which a micro-batch waits."
+        "minOffsetsPerTrigger",
+        integer(1),
+        doc="Offsets for which a micro-batch waits, and the longest wait for them, such as `15m`.",
     )
-    max_delay: str | None = supported("maxTriggerDelay", TEXT, doc="Longest wait for them, such as `15m`.")
+    max_delay: str | None = supported(
+        "maxTriggerDelay",
+        TEXT,
+        doc="Offsets for which a micro-batch waits, and the longest wait for them, such as `15m`.",
+    )
     starting_offsets: str = supported(
         "startingOffsets",
         TEXT,
@@ -143,17 +149,19 @@ class ConsumerConfig(RootConfig):
         "kafkaConsumer.pollTimeoutMs", integer(1), doc="Longest wait of a task for records."
     )
     fetch_retries: int | None = supported(
-        "fetchOffset.numRetries", integer(0), doc="Attempts to read offsets from Kafka."
+        "fetchOffset.numRetries", integer(0), doc="Attempts to read offsets from Kafka, and the time between them."
     )
     fetch_interval: int | None = supported(
-        "fetchOffset.retryIntervalMs", integer(0), doc="Time between these attempts."
+        "fetchOffset.retryIntervalMs", integer(0), doc="Attempts to read offsets from Kafka, and the time between them."
     )
     included_tables: str | None = supported(
         "table.include.list",
         TEXT,
-        doc="Tables to read, so that several queries can share a prefix; empty: all.",
+        doc="Tables to read (empty: all), and not to read.",
     )
-    excluded_tables: str | None = supported("table.exclude.list", TEXT, doc="Tables not to read.")
+    excluded_tables: str | None = supported(
+        "table.exclude.list", TEXT, doc="Tables to read (empty: all), and not to read."
+    )
     group_prefix: str | None = supported(
         "groupIdPrefix", TEXT, doc="Prefix of Spark's consumer group, for access control."
     )

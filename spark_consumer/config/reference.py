@@ -58,12 +58,9 @@ def _sinks() -> list[str]:
     sections: dict[tuple[str, ...], list[Property]] = {(name,): [] for name in plugins}
     for row, names in sinks_of.items():
         sections.setdefault(tuple(names), []).append(properties[row])
-    return [
-        _section(names, "" if len(names) > 1 else plugins[names[0]].doc, sections[names])
-        for names in sorted(sections, key=lambda names: (-len(names), names))
-    ]
+    return [_section(names, sections[names]) for names in sorted(sections, key=lambda names: (-len(names), names))]
 
 
-def _section(names: Sequence[str], doc: str, properties: Sequence[Property]) -> str:
+def _section(names: Sequence[str], properties: Sequence[Property]) -> str:
     title = f"\n## Sink{'s' if len(names) > 1 else ''} {', '.join(names)}\n"
-    return title + (f"\n{doc}\n" if doc else "") + (f"\n{supported_table(properties)}" if properties else "")
+    return f"{title}\n{supported_table(properties)}" if properties else ""

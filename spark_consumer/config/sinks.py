@@ -65,12 +65,12 @@ class NamedSinkConfig(Section):
     included: tuple[str, ...] | None = supported(
         "sinks.{name}.table.include.list",
         EXPRESSIONS,
-        doc="Tables that this sink writes; empty: all that are read.",
+        doc="Tables that this sink writes (empty: all that are read), and does not write.",
     )
     excluded: tuple[str, ...] | None = supported(
         "sinks.{name}.table.exclude.list",
         EXPRESSIONS,
-        doc="Tables that this sink does not write.",
+        doc="Tables that this sink writes (empty: all that are read), and does not write.",
     )
     options: Section = section(Section)
 

@@ -13,6 +13,7 @@ PAGES: Final = (ROOT / "docs" / "events.md", ROOT / "README.md")
 RECORDS: Final = ROOT / "docs" / "examples" / "events.json"
 _WIDTH: Final = 108
 _OF_THE_RUN: Final = "__debezium.context."
+_SCHEMA: Final = "tailrace.schema"
 _MARKER: Final = re.compile(r"<!-- (?P<kind>sample|row|last column): (?P<names>[^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
 """``sample``: the whole record; ``row``: without what all events of a table have; ``last column``: of a definition."""
 _OF_THE_ROW: Final = ("before", "after", "op")
@@ -77,11 +78,13 @@ def _record(sample: Sample) -> str:
 
 
 def _row(sample: Sample) -> str:
-    """Return a change event without source, transaction and times."""
+    """Return a change event without topic, fingerprint of the schema, source, transaction and times."""
     if sample.value is None:
         return _record(sample)
     value = json.loads(sample.value)
-    return _record(sample._replace(value=json.dumps({name: value[name] for name in _OF_THE_ROW})))
+    headers = {name: text for name, text in sample.headers.items() if name != _SCHEMA}
+    row = _record(sample._replace(value=json.dumps({name: value[name] for name in _OF_THE_ROW}), headers=headers))
+    return row.partition("\n")[2]
 
 
 def _last_column(sample: Sample) -> str:

@@ -32,11 +32,9 @@ class DatabaseConfig(Section):
         default="mysql",
         doc="mysql, mariadb, or the class of Debezium's connector for it.",
     )
-    hostname: str = supported(
-        "database.hostname", TEXT, required=True, doc="Host name or IP address of the MySQL server."
-    )
-    port: int = supported("database.port", integer(1, 65535), default="3306", doc="Port of the MySQL server.")
-    user: str = supported("database.user", TEXT, required=True, doc="MySQL user of the producer.")
+    hostname: str = supported("database.hostname", TEXT, required=True, doc="Host name or IP address of the server.")
+    port: int = supported("database.port", integer(1, 65535), default="3306", doc="Its port.")
+    user: str = supported("database.user", TEXT, required=True, doc="User of the producer.")
     password: SecretStr = supported("database.password", SECRET, default="", doc="Password of that user.")
     password_command: SecretStr = supported(
         "database.password.command",
@@ -58,9 +56,21 @@ class DatabaseConfig(Section):
         doc="TLS: never (disabled), if the server supports it (preferred), always (required), with a verified "
         "certificate (verify_ca), and host name (verify_identity).",
     )
-    ssl_ca: str | None = supported("database.ssl.ca", TEXT, doc="PEM file of the trusted certificate authorities.")
-    ssl_cert: str | None = supported("database.ssl.cert", TEXT, doc="PEM file of the client's certificate.")
-    ssl_key: str | None = supported("database.ssl.key", TEXT, doc="PEM file of the client's private key.")
+    ssl_ca: str | None = supported(
+        "database.ssl.ca",
+        TEXT,
+        doc="PEM files: the trusted certificate authorities, the client's certificate, its private key.",
+    )
+    ssl_cert: str | None = supported(
+        "database.ssl.cert",
+        TEXT,
+        doc="PEM files: the trusted certificate authorities, the client's certificate, its private key.",
+    )
+    ssl_key: str | None = supported(
+        "database.ssl.key",
+        TEXT,
+        doc="PEM files: the trusted certificate authorities, the client's certificate, its private key.",
+    )
     insecure_authentication: bool = supported(
         "tailrace.database.insecure.authentication",
         BOOLEAN,

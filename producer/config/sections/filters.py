@@ -28,16 +28,22 @@ class FiltersConfig(Section):
     """Regular expressions as given, and the filters that are built from them."""
 
     database_include: str = supported(
-        "database.include.list", EXPRESSIONS, default="", doc="Databases to capture; empty: all."
+        "database.include.list",
+        EXPRESSIONS,
+        default="",
+        doc="Databases to capture (empty: all), and those that are not captured.",
     )
     database_exclude: str = supported(
-        "database.exclude.list", EXPRESSIONS, default="", doc="Databases that are not captured."
+        "database.exclude.list",
+        EXPRESSIONS,
+        default="",
+        doc="Databases to capture (empty: all), and those that are not captured.",
     )
     table_include: str = supported(
-        "table.include.list", EXPRESSIONS, default="", doc="Tables to capture, as `db.table`; empty: all."
+        "table.include.list", EXPRESSIONS, default="", doc="The same for tables, as `db.table`."
     )
     table_exclude: str = supported(
-        "table.exclude.list", EXPRESSIONS, default="", doc="Tables that are not captured, as `db.table`."
+        "table.exclude.list", EXPRESSIONS, default="", doc="The same for tables, as `db.table`."
     )
     ignore_built_in: bool = supported(
         "table.ignore.builtin",
@@ -63,13 +69,13 @@ class FiltersConfig(Section):
         "column.include.list",
         EXPRESSIONS,
         default="",
-        doc="Columns to capture, as `db.table.column`, key columns among them; empty: all.",
+        doc="The same for columns, as `db.table.column`; key columns must be captured.",
     )
     column_exclude: str = supported(
         "column.exclude.list",
         EXPRESSIONS,
         default="",
-        doc="Columns that are not captured; key columns cannot be excluded.",
+        doc="The same for columns, as `db.table.column`; key columns must be captured.",
     )
     transform_rules: tuple[tuple[SecretStr, str], ...] = patterns(
         _transform(

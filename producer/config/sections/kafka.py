@@ -96,13 +96,13 @@ class TopicsConfig(Section):
         "topic.creation.default.partitions",
         integer(-1),
         default="-1",
-        doc="Partitions of new table topics; -1: the broker's default.",
+        doc="Partitions of new table topics, replication factor of all new topics; -1: the broker's default.",
     )
     replication_factor: int = supported(
         "topic.creation.default.replication.factor",
         integer(-1),
         default="-1",
-        doc="Replication factor of new topics; -1: the broker's default.",
+        doc="Partitions of new table topics, replication factor of all new topics; -1: the broker's default.",
     )
     settings: Mapping[str, str] = prefixed(
         "topic.creation.default.*",

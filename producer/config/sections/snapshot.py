@@ -43,19 +43,22 @@ class SnapshotConfig(Section):
         "snapshot.mode.configuration.based.snapshot.data",
         BOOLEAN,
         default="false",
-        doc="Read the tables at each start.",
+        doc="Read the tables at each start; stream changes; read the tables when the binlog at the stored offset "
+        "has been purged.",
     )
     configured_stream: bool = supported(
         "snapshot.mode.configuration.based.start.stream",
         BOOLEAN,
         default="false",
-        doc="Stream changes.",
+        doc="Read the tables at each start; stream changes; read the tables when the binlog at the stored offset "
+        "has been purged.",
     )
     configured_on_data_error: bool = supported(
         "snapshot.mode.configuration.based.snapshot.on.data.error",
         BOOLEAN,
         default="false",
-        doc="Read the tables when the binlog at the stored offset has been purged.",
+        doc="Read the tables at each start; stream changes; read the tables when the binlog at the stored offset "
+        "has been purged.",
     )
     include: str = supported(
         "snapshot.include.collection.list",
