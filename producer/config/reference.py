@@ -25,10 +25,10 @@ tailrace check --config shop.json      # checks configuration and database, writ
 ```
 
 - All errors are reported together. `--set` overrides environment variables, which override the file.
-- The **environment variable** of a property is its name in upper case, with `_` for all other characters and between
-  the words of a name in camel case: `signal.kafka.groupId` is `SIGNAL_KAFKA_GROUP_ID`. With `_FILE` at its end it is
-  the path of a file that contains the value as it is: `DATABASE_PASSWORD_FILE=/run/secrets/password`. `name`,
-  `transforms`, `predicates`, `converters` and `config.providers` have none.
+- The **environment variable** of a property is its name in upper case, with `_` for other characters and between words
+  in camel case: `signal.kafka.groupId` is `SIGNAL_KAFKA_GROUP_ID`. With `_FILE` at its end it is the path of a file
+  with the value: `DATABASE_PASSWORD_FILE=/run/secrets/password`. `name`, `transforms`, `predicates`, `converters` and
+  `config.providers` have none.
 - Values may contain the **placeholders** `${{file:/path/secrets.properties:key}}`, `${{dir:/path:file}}` and
   `${{env:NAME}}`.
 - `*` in a name stands for any text. Names that begin with `key.` are there with `value.` too. Times whose name ends

@@ -136,8 +136,8 @@ class ConsumerConfig(RootConfig):
         "startingOffsets",
         TEXT,
         default="earliest",
-        doc="Where a query without a checkpoint starts: earliest, latest or Spark's JSON. Topics and partitions "
-        "that appear later are read from their beginning.",
+        doc="Where a query without a checkpoint starts: earliest, latest or Spark's JSON. Later topics and "
+        "partitions are read from their beginning.",
     )
     fail_on_loss: bool = supported(
         "failOnDataLoss",
@@ -236,7 +236,7 @@ class ConsumerConfig(RootConfig):
         "monitor.port",
         integer(0, 65535),
         default="0",
-        doc="Port of /status, /metrics, /livez and /readyz; 0: none.",
+        doc="Port of /status, /metrics, /livez, /readyz; 0: none.",
     )
     monitor_host: str = supported("monitor.host", TEXT, default="127.0.0.1", doc="Address on which that port listens.")
     log_format: LogFormat = supported(

@@ -38,7 +38,6 @@ PICKED = (
     ("delete", CUSTOMERS, 4),
     ("key-change-delete", CUSTOMERS, 6),
     ("key-change-create", CUSTOMERS, 8),
-    ("incremental-read", CUSTOMERS, 10),
     ("truncate", ORDERS, 2),
     ("transaction-begin", TRANSACTIONS, 0),
     ("transaction-end", TRANSACTIONS, 1),

@@ -93,9 +93,8 @@ def table(results: Results) -> str:
     for label, suite in (suites() | shape_suites()).items():
         labels.setdefault(_cells(results, label, suite, notes), []).append(f"`{label}`")
     rows = [f"| {', '.join(equal)} | {cells} |" for cells, equal in labels.items()]
-    listed = f"The {len(cases())} cases: {', '.join(map(_title, cases()))}."
     shown = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
-    return "\n".join([BEGIN, "", listed, "", _HEAD, *rows, "", *shown, "", END])
+    return "\n".join([BEGIN, "", _HEAD, *rows, "", *shown, "", END])
 
 
 def _cells(results: Results, label: str, suite: type[SinkConformance], notes: list[str]) -> str:

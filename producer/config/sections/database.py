@@ -103,8 +103,8 @@ class DatabaseConfig(Section):
         "tailrace.binlog.watch.interval.ms",
         integer(0),
         default="60000",
-        doc="Interval at which it is measured how far the stored position is behind the end of the binlog, and "
-        "when it may be purged; 0: never.",
+        doc="Interval at which the distance of the stored position to the end of the binlog, and to its purge, is "
+        "measured; 0: never.",
     )
     initial_statements: tuple[str, ...] = supported(
         "database.initial.statements",

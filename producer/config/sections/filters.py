@@ -62,8 +62,8 @@ class FiltersConfig(Section):
         "message.key.columns",
         MESSAGE_KEYS,
         default="",
-        doc="Key columns in place of the primary key, as `db.table:column,column;db.other:column`; tables are "
-        "regular expressions.",
+        doc="Key columns in place of the primary key, as `db.table:column,column;db.other:column` (regular "
+        "expressions of tables).",
     )
     column_include: str = supported(
         "column.include.list",
@@ -100,7 +100,7 @@ class FiltersConfig(Section):
         "column.propagate.source.type",
         EXPRESSIONS,
         default="",
-        doc="Columns whose schemas have the column's type, length, scale and name in the database.",
+        doc="Columns whose schemas have their type, length, scale and name in the database.",
     )
     source_types_by_type: str = supported(
         "datatype.propagate.source.type",

@@ -46,7 +46,7 @@ class KafkaConfig(Section):
         "producer.override.transaction.timeout.ms",
         integer(1000),
         default="60000",
-        doc="Time after which Kafka aborts the transaction of a producer that does not respond.",
+        doc="Time after which Kafka aborts the transaction of a silent producer.",
         aliases=("kafka.transaction.timeout.ms", "tailrace.transaction.timeout.ms"),
     )
     overrides: Mapping[str, SecretStr] = prefixed(
@@ -121,7 +121,7 @@ class TopicsConfig(Section):
         one_of(MissingStateHandling),
         default="fail",
         doc="If the state topic is missing or empty although topics of the prefix have records: the start fails "
-        "(fail), or readers are told that earlier rows are gone, and all tables are read again (snapshot).",
+        "(fail), or earlier rows are gone for readers, and all tables are read again (snapshot).",
     )
 
 

@@ -16,17 +16,16 @@ class OpsConfig(Section):
     stop_at: str | datetime | None = supported(
         "tailrace.stop.at",
         POSITION,
-        doc="Where the producer ends, with all before in Kafka: a file and position (`bin.000003:4711`), a GTID "
-        "set, a time (`2026-01-31T06:00:00Z`, not ahead of the source), or `latest`, the end of the binlog at "
-        "the start. The first transaction that begins at the position or behind it, follows the last one of "
-        "the set, or was committed at the time or later is not written. An initial snapshot is completed "
-        "first.",
+        doc="Where the producer ends: a file and position (`bin.000003:4711`), a GTID set, a time "
+        "(`2026-01-31T06:00:00Z`, not ahead of the source), or `latest`, the end of the binlog at the start. "
+        "Not written is what begins at the position or later, follows the set, or was committed at the time "
+        "or later. An initial snapshot is completed first.",
     )
     http_port: int = supported(
         "tailrace.http.port",
         integer(0, 65535),
         default="0",
-        doc="Port of /status, /metrics, /livez and /readyz; 0: none.",
+        doc="Port of /status, /metrics, /livez, /readyz; 0: none.",
     )
     http_address: str = supported(
         "tailrace.http.address", TEXT, default="127.0.0.1", doc="Address on which that port listens."

@@ -34,7 +34,7 @@ class SignalsConfig(Section):
         "signal.kafka.topic",
         TOPIC_PART,
         default_note="`<topic.prefix>-signal`",
-        doc="Topic of the channel kafka, with one partition; records whose key is the topic prefix are signals.",
+        doc="Topic of the channel kafka, with one partition; the key of a signal is the topic prefix.",
     )
     kafka_servers: str | None = supported(
         "signal.kafka.bootstrap.servers",

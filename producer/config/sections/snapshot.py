@@ -64,8 +64,7 @@ class SnapshotConfig(Section):
         "snapshot.include.collection.list",
         EXPRESSIONS,
         default="",
-        doc="Tables that the initial snapshot reads; of the others only changes are captured. Empty: all "
-        "captured tables.",
+        doc="Tables that the initial snapshot reads; of others only changes are captured. Empty: all.",
     )
     transaction_timeout_ms: int = supported(
         "tailrace.snapshot.transaction.timeout.ms",
@@ -105,8 +104,8 @@ class SnapshotConfig(Section):
         "tailrace.snapshot.max.waiting.splits",
         integer(1),
         default="256",
-        doc="Splits that may wait in Kafka until the binlog reader passes their high watermark; above it the "
-        "readers pause. Each needs memory and a state record.",
+        doc="Splits that may wait in Kafka until the binlog reader passes their high watermark; then the readers "
+        "pause.",
     )
     max_hold_ms: int = supported(
         "tailrace.snapshot.max.hold.ms",
@@ -119,8 +118,8 @@ class SnapshotConfig(Section):
         "tailrace.snapshot.altered.tables",
         BOOLEAN,
         default="false",
-        doc="Whether an incremental snapshot reads a table after an ALTER TABLE that changed values or removed "
-        "rows with their partition, for which MySQL logs no rows.",
+        doc="Whether a table is read again after an ALTER TABLE that changed values or removed rows with their "
+        "partition, for which MySQL logs no rows.",
     )
     even_upper: float = supported(
         "chunk-key.even-distribution.factor.upper-bound",

@@ -109,7 +109,7 @@ class ValuesConfig(Section):
         "provide.transaction.metadata",
         BOOLEAN,
         default="false",
-        doc="Whether change events have a transaction block, and a topic has BEGIN and END records.",
+        doc="Whether events have a transaction block, and a topic BEGIN and END records.",
     )
     schema_changes: bool = supported(
         "include.schema.changes",
