@@ -85,7 +85,7 @@ class TablePool:
                     group = queue.popleft()
                 except IndexError:
                     return
-                ranges = [work.found for work in group if work.found is not None]
+                ranges = [] if shared is None else [work.found for work in group if work.found is not None]
                 try:
                     with nullcontext() if shared is None else shared.of(spark, ranges):
                         for work in group:
