@@ -20,7 +20,7 @@ from typing import Final
 
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.mariadb.catalog import LoggedTables, hidden_column
-from tailrace.producer.mariadb.declared_types import EnclosingTransaction, TypeSource
+from tailrace.producer.mariadb.declared_types import declared, is_ambiguous
 from tailrace.producer.mariadb.gtid import Gtid, GtidPosition
 from tailrace.producer.mariadb.offset import MariaDbOffset, require_server
 from tailrace.producer.mariadb.statement import own_statement
@@ -28,16 +28,16 @@ from tailrace.producer.model.binlog_events import Event, QueryEvent, TableVersio
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import TableId, quote
 from tailrace.producer.mysql.binlog import event_types
-from tailrace.producer.mysql.binlog.definition_cache import CachedTable, DefinitionCache
+from tailrace.producer.mysql.binlog.definition_cache import DefinitionCache
 from tailrace.producer.mysql.binlog.packets import EVENT_BODY, FIRST_EVENT, dump_from_file
 from tailrace.producer.mysql.binlog.parser import BinlogParser
+from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions
 from tailrace.producer.mysql.binlog.query_event import POST_HEADER, Query
 from tailrace.producer.mysql.binlog.stream import BinlogStream
-from tailrace.producer.mysql.binlog.table_map import packed
+from tailrace.producer.mysql.binlog.table_map import packed, unnamed
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition, TransactionParser
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.text.sql_tokens import SqlDialect, tokens
-from tailrace.runtime.errors import SchemaError
 
 ANNOTATE_ROWS: Final = 160
 GTID: Final = 162
@@ -143,29 +143,32 @@ class LoggedDefinitions(DefinitionCache):
         self,
         captures: Callable[[TableId], bool],
         tables: LoggedTables,
-        with_types: Callable[[TableVersion], TableVersion],
+        proven: ProvenDefinitions | None,
+        server_version: Callable[[], int],
     ) -> None:
-        """``with_types`` adds the types that the binlog does not tell, or raises SchemaError."""
-        super().__init__(captures)
+        """``proven`` has the types that the binlog does not tell; ``server_version``: of the server that wrote it."""
+        super().__init__(captures, proven)
+        self._unnamed = unnamed
         self._tables = tables
-        self._with_types = with_types
+        self._server_version = server_version
 
-    def _read(self, body: bytes) -> CachedTable | None:
-        cached = super()._read(body)
-        if cached is None or cached.error is not None:
-            return cached
-        table = cached.table
+    def on_statement(self, event: QueryEvent) -> tuple[TableId, ...]:
+        """Forget all definitions: the same bytes may describe another kind of table behind a statement."""
+        self.forget()
+        return super().on_statement(event)
+
+    def _describe(self, body: bytes) -> TableVersion | None:
+        table = super()._describe(body)
+        if table is None:
+            return None
         if tuple(column.name for column in table.columns) == _SEQUENCE and self._tables.is_sequence(table.id):
             return None
         if any(_HASH_COLUMN.fullmatch(column.name) for column in table.columns):
-            return CachedTable(table, hidden_column(table.id))
-        problem = self._tables.problem(table.id)
-        if problem is not None:
-            return CachedTable(table, problem)
-        try:
-            return CachedTable(self._with_types(table))
-        except SchemaError as error:
-            return CachedTable(table, error)
+            raise hidden_column(table.id)
+        self._tables.require_readable(table.id)
+        if self._proven is None or not is_ambiguous(table, self._server_version()):
+            return table
+        return declared(table, self._proven.of(table.id), self._server_version())
 
 
 class MariaDbParser(BinlogParser):
@@ -177,22 +180,19 @@ class MariaDbParser(BinlogParser):
         start: GtidPosition,
         tables: LoggedTables,
         *,
-        types: TypeSource,
+        proven: ProvenDefinitions | None = None,
+        only: str = "",
     ) -> None:
+        """``only``: the GTID of the transaction whose rows are wanted; '': all."""
+        transactions = MariaDbTransactions(captures, start)
+        wanted = captures if not only else lambda table: transactions.current == only and captures(table)
         super().__init__(captures)
-        self._types = types
+        self._only = only
         self._begins = {GTID}
         self._native = None  # it knows transactions of MySQL only
-        self._definitions: LoggedDefinitions = LoggedDefinitions(captures, tables, self._with_types)
-        self._transactions: MariaDbTransactions = MariaDbTransactions(captures, start)
-        self._transactions.redefined = self._on_statement
-
-    def _with_types(self, table: TableVersion) -> TableVersion:
-        current = self._transactions
-        within = EnclosingTransaction(
-            self.file, current.begin_pos, current.current or "", str(current.before), current.server_version
-        )
-        return self._types.with_types(table, within)
+        self._definitions = LoggedDefinitions(wanted, tables, proven, lambda: transactions.server_version)
+        self._transactions: MariaDbTransactions = transactions
+        self._transactions.redefined = self._definitions.on_statement
 
     def _parse_other_event(
         self, event_type: int, data: bytes, at: int, position: EventPosition, events: list[Event]
@@ -221,13 +221,9 @@ class MariaDbParser(BinlogParser):
         elif event_type not in IGNORED:
             super()._parse_other_event(event_type, data, at, position, events)
             if event_type == GTID:
-                if self._types.differs_in(self._transactions.current or ""):
+                if self._only:
                     self._definitions.forget()
                 events.extend(self._transactions.begun)
-
-    def _on_statement(self, event: QueryEvent) -> tuple[TableId, ...]:
-        self._definitions.forget()  # the same bytes may describe another type behind it
-        return self._types.on_statement(event)
 
     def _rows(self, event_type: int, data: bytes, start: int, stop: int, position: EventPosition) -> Sequence[Event]:
         rows = self._parse_rows_v1(event_type, data, start, stop, position)
@@ -266,18 +262,19 @@ class MariaDbStream(BinlogStream):
         server_id: int,
         captures: Callable[[TableId], bool],
         tables: LoggedTables,
-        types: TypeSource,
+        proven: ProvenDefinitions | None = None,
+        only: str = "",
         first_file: str = "",
         first_pos: int = FIRST_EVENT,
     ) -> None:
         """``first_file``, ``first_pos``: where to begin; of ``start`` then only the server counts.
 
-        The server ends a reader when another one comes with its ``server_id``.
+        ``only``: see ``MariaDbParser``. The server ends a reader when another one comes with its ``server_id``.
         """
-        super().__init__(settings, start=start.gtids, server_id=server_id, captures=captures)
+        super().__init__(settings, start=start.gtids, server_id=server_id, captures=captures, proven=proven)
         self._first_file, self._first_pos = first_file, first_pos
         before = GtidPosition({}) if first_file else GtidPosition.of(start.gtids)
-        self._parser = MariaDbParser(captures, before, tables, types=types)
+        self._parser = MariaDbParser(captures, before, tables, proven=proven, only=only)
         self._server = start.server_uuid
         self._tables = tables
 

@@ -1,15 +1,18 @@
-"""The catalog of MariaDB, where it differs from that of MySQL: kinds of tables, defaults, collations."""
+"""The catalog of MariaDB, where it differs from that of MySQL: kinds and types of tables, defaults, collations."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import BinlogError, DefinitionLockedError
+from tailrace.producer.mariadb.declared_types import LOGGED_AS_BINARY
 from tailrace.producer.mariadb.offset import require_server
+from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.protocols import TableFilter
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, TableId
 from tailrace.producer.mysql import catalog
@@ -21,6 +24,12 @@ T = TypeVar("T")
 
 VERSIONED: Final = "SYSTEM VERSIONED"
 _SEQUENCE: Final = "SEQUENCE"
+_LOCK_WAIT_TIMEOUT: Final = 1205
+_TYPES: Final = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, LOWER(DATA_TYPE) FROM information_schema.COLUMNS "
+    f"WHERE DATA_TYPE IN {tuple(sorted(LOGGED_AS_BINARY))}"
+)
+_SYSTEM: Final = tuple(sorted(catalog.SYSTEM_DATABASES))
 
 
 def list_tables(connection: Connection[Any], wanted: TableFilter) -> list[TableId]:
@@ -48,6 +57,44 @@ def read_tables(
     refused = _refused(connection, tables)
     for table, found in catalog.read_tables(connection, tables):
         yield table, found if isinstance(found, SchemaError) else refused.get(table) or _as_logged(found)
+
+
+def read_types_with_end(
+    connection: Connection[Any], tables: Collection[TableId] | None, captures: TableFilter
+) -> tuple[dict[TableId, TableVersion | SchemaError], tuple[str, int]]:
+    """Return the columns of types that the binlog has as binary strings, and its end behind the reading.
+
+    ``tables``: None: all that are captured. Raises BinlogError if the binlog lacks statements.
+    """
+    if options := excluded_databases(binlog_status(connection)):
+        raise BinlogError(
+            f"the binlog lacks statements that are run with another database in use ({options})",
+            hint="exclude the table, or start the server without these options",
+        )
+    query(connection, "SET SESSION lock_wait_timeout = 1")
+    if tables is None:
+        found = _logged_as_binary(connection, query(connection, f"{_TYPES} AND TABLE_SCHEMA NOT IN {_SYSTEM}"), ())
+        found = {table: each for table, each in found.items() if captures(table)}
+    else:
+        found = {}
+        for table in tables:
+            found |= _logged_as_binary(connection, _of_table(connection, _TYPES, (), table), (table,))
+    return found, binlog_position(connection)[:2]
+
+
+def _logged_as_binary(
+    connection: Connection[Any], rows: Iterable[Sequence[Any]], tables: Iterable[TableId]
+) -> dict[TableId, TableVersion | SchemaError]:
+    """Return what a query for ``tables`` has found, (): for all; the catalog has no rows of those that are locked."""
+    found: dict[TableId, TableVersion | SchemaError] = {}
+    if any(code == _LOCK_WAIT_TIMEOUT for _, code, _ in query(connection, "SHOW WARNINGS")):
+        names = query(connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")  # needs no lock
+        for table in tables or (TableId(*row) for row in names):
+            found[table] = DefinitionLockedError(f"a statement locks table {table}, perhaps: its types cannot be read")
+    columns: dict[TableId, list[Column]] = {}
+    for database, name, column, data_type in rows:
+        columns.setdefault(TableId(database, name), []).append(Column(column, data_type))
+    return found | {table: TableVersion(table, tuple(known), (), b"") for table, known in columns.items()}
 
 
 def _refused(connection: Connection[Any], tables: Sequence[TableId]) -> dict[TableId, SchemaError]:
@@ -156,28 +203,10 @@ class LoggedTables:
         """
         return self._kind(table) in {_SEQUENCE, ""}
 
-    def problem(self, table: TableId) -> SchemaError | None:
-        """Return why the rows of a table cannot be read."""
+    def require_readable(self, table: TableId) -> None:
+        """Raise SchemaError if the rows of a table cannot be read."""
         if self._kind(table) == VERSIONED:
-            return versioned(table)
-        return None
-
-    def column_types(self, table: TableId) -> tuple[dict[str, str], str, int]:
-        """Return the types of the columns of a table by name, then the end of the binlog: file and position."""
-
-        def read(connection: Connection[Any]) -> tuple[dict[str, str], str, int]:
-            found = _column_types(connection, table)
-            options = excluded_databases(binlog_status(connection))
-            if options:
-                raise SchemaError(
-                    f"the types of columns of {table} are not known: the binlog lacks statements that are run with "
-                    f"another database in use ({options}), and does not tell BINARY from UUID, INET4 and INET6",
-                    hint="exclude the table, or start the server without these options",
-                )
-            file, pos, _ = binlog_position(connection)
-            return found, file, pos
-
-        return self._run(read)
+            raise versioned(table)
 
     def _kind(self, table: TableId) -> str:
         sql = "SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
@@ -187,16 +216,6 @@ class LoggedTables:
     def close(self) -> None:
         """Disconnect."""
         self._session.close()
-
-
-def _column_types(connection: Connection[Any], table: TableId) -> dict[str, str]:
-    rows = query(
-        connection,
-        "SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS "
-        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
-        table,
-    )
-    return {str(name): str(data_type).lower() for name, data_type in rows}
 
 
 def versioned(table: TableId) -> SchemaError:

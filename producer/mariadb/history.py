@@ -13,7 +13,6 @@ from pymysql.connections import Connection
 
 from tailrace.producer.mariadb.binlog import MariaDbStream
 from tailrace.producer.mariadb.catalog import LoggedTables
-from tailrace.producer.mariadb.declared_types import TypeSource
 from tailrace.producer.mariadb.offset import MariaDbOffset, first_gtids
 from tailrace.producer.model.binlog_events import (
     ChangeRefused,
@@ -24,6 +23,7 @@ from tailrace.producer.model.binlog_events import (
     TransactionCommit,
 )
 from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions
 from tailrace.producer.mysql.binlog.xa_history import WAIT_S, BinlogHistory
 from tailrace.producer.mysql.binlog.xa_stream import TransactionNotFoundError, TransactionPurgedError, at_commit
 from tailrace.producer.mysql.connection import SourceSettings, connect, query
@@ -41,17 +41,15 @@ class MariaDbHistory(BinlogHistory):
         server_id: int,
         captures: Callable[[TableId], bool],
         tables: Callable[[], LoggedTables],
-        types: Callable[[str], TypeSource],
+        proven: Callable[[], ProvenDefinitions],
         max_search_bytes: int,
     ) -> None:
-        """``start`` is where the stream starts; ``tables`` opens what says more of tables than the binlog.
-
-        ``types`` returns the declared types of a transaction.
-        """
-        super().__init__(settings, server_id=server_id, captures=captures, max_search_bytes=max_search_bytes)
+        """``start`` is where the stream starts; ``tables`` opens what says more of tables than the binlog."""
+        super().__init__(
+            settings, server_id=server_id, captures=captures, max_search_bytes=max_search_bytes, proven=proven
+        )
         self._start = start
         self._tables = tables
-        self._types = types
 
     def read(self, gtid: str, ended: PreparedTransactionEnded | None, file: str = "") -> Iterator[list[Event]]:
         """Yield the changes of a prepared transaction, at the position of its XA COMMIT ``ended``.
@@ -85,7 +83,7 @@ class MariaDbHistory(BinlogHistory):
                     if isinstance(event, TransactionBegin):
                         current = event.gtid
                     elif isinstance(event, RowsEvent) and current == gtid:
-                        rows.append(at_commit(event, ended))
+                        rows.append(at_commit(event._replace(table=event.table.of_earlier_rows()), ended))
                     elif isinstance(event, ChangeRefused) and current == gtid:
                         rows.append(event)
                     elif isinstance(event, TransactionCommit) and event.gtid == gtid:
@@ -106,6 +104,7 @@ class MariaDbHistory(BinlogHistory):
             server_id=self._server_id ^ (1 << 31),
             captures=captures,
             tables=self._tables(),
-            types=self._types(gtid),
+            proven=self._proven() if gtid and self._proven is not None else None,
+            only=gtid,
             first_file=file,
         )

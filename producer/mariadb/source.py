@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from pymysql.connections import Connection
 from tailrace.producer.mariadb import catalog
 from tailrace.producer.mariadb.binlog import MariaDbStream
 from tailrace.producer.mariadb.catalog import LoggedTables, MariaDbCatalogSession
-from tailrace.producer.mariadb.declared_types import CurrentTypes, EarlierTypes
+from tailrace.producer.mariadb.declared_types import MISSING_TYPES, logged_as_binary
 from tailrace.producer.mariadb.gtid import GtidPosition, GtidState
 from tailrace.producer.mariadb.history import MariaDbHistory
 from tailrace.producer.mariadb.offset import (
@@ -22,6 +22,7 @@ from tailrace.producer.mariadb.offset import (
     first_gtids,
     mariadb_offset,
     named_offset,
+    require_server,
     server_identity,
 )
 from tailrace.producer.mariadb.prerequisites import MARIADB
@@ -33,6 +34,7 @@ from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql import resume
 from tailrace.producer.mysql.binlog.log_ahead import LogAhead
 from tailrace.producer.mysql.binlog.packets import FIRST_EVENT
+from tailrace.producer.mysql.binlog.proven_definitions import Found, ProvenDefinitions
 from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.connection import SourceSettings, query
 from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
@@ -87,7 +89,6 @@ class MariaDbSource(MySqlSource):
     ) -> ChangeStream:
         """Request the binlog by GTID position."""
         offset = mariadb_offset(start)
-        tables = LoggedTables(self.connect, offset.server_uuid)
 
         def open_log(begin: tuple[str, int]) -> MariaDbStream:
             file, pos = begin
@@ -97,19 +98,25 @@ class MariaDbSource(MySqlSource):
                 server_id=self._server_id ^ (1 << 30),
                 captures=lambda _: False,
                 tables=LoggedTables(self.connect, offset.server_uuid),
-                types=EarlierTypes(types),
                 first_file=file,
                 first_pos=FIRST_EVENT if pos >> 32 else pos,  # a request has 32 bits for it
             )
 
-        types = CurrentTypes(definitions, tables, lambda: LogAhead(open_log))
+        def read(tables: Collection[TableId] | None) -> tuple[Found, tuple[str, int]]:
+            with closing(self.connect()) as session:
+                require_server(session, offset.server_uuid)
+                return catalog.read_types_with_end(session, tables, captures)
+
+        def proven(stored: Iterable[TableVersion] | None) -> ProvenDefinitions:
+            return ProvenDefinitions(read, LogAhead(open_log), stored, MISSING_TYPES)
+
         stream = MariaDbStream(
             self._settings,
             start=offset,
             server_id=self._server_id,
             captures=captures,
-            tables=tables,
-            types=types,
+            tables=LoggedTables(self.connect, offset.server_uuid),
+            proven=proven(map(logged_as_binary, definitions)),
         )
         stream.open()
         history = MariaDbHistory(
@@ -118,7 +125,7 @@ class MariaDbSource(MySqlSource):
             server_id=self._server_id,
             captures=captures,
             tables=lambda: LoggedTables(self.connect, offset.server_uuid),
-            types=lambda gtid: EarlierTypes(types, gtid),
+            proven=lambda: proven(None),
             max_search_bytes=self._max_xa_search_bytes,
         )
         return XaStream(stream, history, prepared)

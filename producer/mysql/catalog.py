@@ -10,9 +10,11 @@ from tailrace.producer.errors import (
     BinlogError,
     DefinitionLockedError,
     TableAccessError,
+    TableDefinitionError,
     TableLockedError,
     TableMissingError,
 )
+from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.column_defaults import with_exact_defaults
 from tailrace.producer.mysql.connection import account, binlog_position, binlog_status, excluded_databases, query
@@ -25,6 +27,7 @@ from tailrace.runtime.errors import SchemaError
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
+FULL_METADATA: Final = "SET GLOBAL binlog_row_metadata=FULL avoids it"
 SYSTEM_DATABASES: Final = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 
 
@@ -44,8 +47,8 @@ def list_tables(connection: Connection[Any], wanted: Callable[[TableId], bool]) 
 
 def read_with_end(
     connection: Connection[Any], tables: Collection[TableId] | None, captures: Callable[[TableId], bool]
-) -> tuple[dict[TableId, CatalogTable | SchemaError], tuple[str, int]]:
-    """Return the definitions of tables, None: of all that are captured, and the end of the log behind the reading.
+) -> tuple[dict[TableId, TableVersion | SchemaError], tuple[str, int]]:
+    """Return tables as the log would describe them, None: all that are captured, and its end behind the reading.
 
     Defaults are as in the catalog, since exact ones wait for statements that lock tables; where another part of a
     definition needs to, it is DefinitionLockedError soon. Raises BinlogError if the log lacks statements.
@@ -55,8 +58,34 @@ def read_with_end(
     query(connection, "SET SESSION lock_wait_timeout = 1")
     if tables is None:
         tables = list_tables(connection, captures)
-    found = dict(read_tables(connection, sorted(tables), waits=False))
+    found = {table: _as_logged(each) for table, each in read_tables(connection, sorted(tables), waits=False)}
     return found, binlog_position(connection)[:2]
+
+
+_FOUR_BYTES: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
+
+
+def _as_logged(found: CatalogTable | SchemaError) -> TableVersion | SchemaError:
+    """Return a definition as a TABLE_MAP event with FULL metadata has it."""
+    if isinstance(found, SchemaError):
+        return found
+    columns = []
+    for column in found.table.columns:
+        if column.charset in _FOUR_BYTES and any("?" in label for label in column.enum_values):
+            return TableDefinitionError(
+                f"the labels of column {column.name} are not known: the catalog has ? for characters of four bytes",
+                hint=FULL_METADATA,
+            )
+        has_digits = column.data_type != "float"
+        columns.append(
+            replace(
+                column,
+                catalog=None,
+                precision=column.precision if has_digits else 0,
+                scale=column.scale if has_digits else 0,
+            )
+        )
+    return TableVersion(found.table.id, tuple(columns), found.primary_key or found.unique_key, b"")
 
 
 def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:

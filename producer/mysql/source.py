@@ -17,7 +17,7 @@ from tailrace.producer.mysql import catalog, prerequisites, resume
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.authentication import transport_warning
 from tailrace.producer.mysql.binlog.log_ahead import LogAhead
-from tailrace.producer.mysql.binlog.proven_definitions import Found, ProvenDefinitions
+from tailrace.producer.mysql.binlog.proven_definitions import Found, Missing, ProvenDefinitions
 from tailrace.producer.mysql.binlog.stream import BinlogFileStream, BinlogStream
 from tailrace.producer.mysql.binlog.xa_history import BinlogHistory, SecondFileStream
 from tailrace.producer.mysql.binlog.xa_stream import XaStream
@@ -129,7 +129,7 @@ class MySqlSource:
             with closing(self.connect(settings)) as session:
                 return catalog.read_with_end(session, tables, captures)
 
-        return ProvenDefinitions(read, LogAhead(open_log), stored)
+        return ProvenDefinitions(read, LogAhead(open_log), stored, Missing("the columns' names", catalog.FULL_METADATA))
 
     # -- tables ------------------------------------------------------------------------------------------------------
 

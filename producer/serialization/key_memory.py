@@ -3,8 +3,7 @@
 The binlog describes neither the defaults and comments of key columns, which are part of a key that is written with its
 schema, nor the unique index that replaces a missing primary key. Both decide the bytes of keys, and so partition and
 order. They must not follow a catalog that changes, so the state has them too. So it has the definitions of tables of
-which the binlog lacks a part that the source has proven (``mysql/binlog/proven_definitions.py``,
-``mariadb/declared_types.py``).
+which the binlog lacks a part that the source has proven (``mysql/binlog/proven_definitions.py``).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from tailrace.producer.mariadb.binlog import (
     uncompressed,
 )
 from tailrace.producer.mariadb.catalog import LoggedTables
-from tailrace.producer.mariadb.declared_types import CurrentTypes, EarlierTypes, EnclosingTransaction
+from tailrace.producer.mariadb.declared_types import declared, is_ambiguous, logged_as_binary
 from tailrace.producer.mariadb.gtid import GtidPosition
 from tailrace.producer.mariadb.offset import MariaDbOffset
 from tailrace.producer.mariadb.statement import own_statement
@@ -26,12 +27,12 @@ from tailrace.producer.model.binlog_events import ChangeRefused, Event, QueryEve
 from tailrace.producer.model.ddl import Change
 from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.mysql.authentication import Tls
-from tailrace.producer.mysql.binlog.log_ahead import LogAhead
+from tailrace.producer.mysql.binlog.named_tables import changes, named_by
+from tailrace.producer.mysql.binlog.table_map import DefinitionDiffersError
 from tailrace.producer.mysql.binlog.transaction_parser import EventPosition
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.password import Password
 from tailrace.producer.mysql.text.sql_tokens import SqlDialect
-from tailrace.runtime.errors import SchemaError
 from tests.support.binlog_bytes import names_option, query_body, table_map_body
 
 AT = EventPosition("binlog.000001", 100, 142, 5, 7)
@@ -138,7 +139,7 @@ def test_hidden_column_of_a_hash_is_refused() -> None:
     """A SELECT does not have it, so the records of snapshot and stream would differ."""
     columns = (b"\3\x08", b"", b"\2", b"\1\1\0" + names_option("id", "DB_ROW_HASH_1"))
     definitions = LoggedDefinitions(
-        lambda _: True, LoggedTables(lambda: pytest.fail("connects"), "1-a"), lambda table: table
+        lambda _: True, LoggedTables(lambda: pytest.fail("connects"), "1-a"), None, lambda: 110400
     )
     cached = definitions.add(table_map_body("d", "t", columns))
     assert cached is not None
@@ -172,8 +173,7 @@ def test_replaced_table_is_dropped_before(sql: str, changes: list[Change]) -> No
     settings = SourceSettings("localhost", 1, "u", Password("p"), Tls("disabled"), 1, 1)
     start = MariaDbOffset(1, "b.1", 4, GtidPosition.parse(""), "1-a")
     tables = LoggedTables(lambda: pytest.fail("connects"), "1-a")
-    types = CurrentTypes((), tables, lambda: LogAhead(lambda _: pytest.fail("reads ahead")))
-    stream = MariaDbStream(settings, start=start, server_id=2, captures=lambda _: True, tables=tables, types=types)
+    stream = MariaDbStream(settings, start=start, server_id=2, captures=lambda _: True, tables=tables)
     with closing(stream):
         effects = stream.ddl_effects(QueryEvent("0-1-1", "d", sql, "b.1", 4, 9, 1, 1, None))
     assert [effect.change for effect in effects] == changes
@@ -181,128 +181,74 @@ def test_replaced_table_is_dropped_before(sql: str, changes: list[Change]) -> No
 
 P = TableId("d", "p")
 LOGGED = TableVersion(P, (Column("a", "binary", length=16), Column("b", "binary", length=16)), (), b"1")
-STORED = TableVersion(P, (Column("a", "uuid"), Column("b", "binary", length=16)), (), b"1", "0-1-1")
-WITHIN = EnclosingTransaction("b.000001", 100, "0-1-5", "0-1-4", 110400)
+CATALOG = TableVersion(P, (Column("a", "uuid"), Column("b", "binary")), (), b"", "b.000001:100")
 
 
-class Ahead:
-    """What the catalog and the binlog behind position 100 have."""
-
-    file = "b.000001"
-
-    def __init__(self, *statements: str, **types: str) -> None:
-        self.statements = [definition(sql, 200 + 10 * at) for at, sql in enumerate(statements)]
-        self.types = types
-        self.pos = 0
-        self.fails = False
-
-    def column_types(self, table: TableId) -> tuple[dict[str, str], str, int]:
-        """Read the catalog."""
-        return (dict(self.types) if table == P else {}), self.file, 1000
-
-    def open(self) -> None:
-        """Connect."""
-
-    def poll(self, _: float) -> list[QueryEvent]:
-        """Return all statements."""
-        if self.fails:
-            raise BinlogError("an event is not supported")
-        self.pos = 1000
-        return self.statements
-
-    def close(self) -> None:
-        """Disconnect."""
-
-    def types_of(self, *stored: TableVersion) -> CurrentTypes:
-        """Return the types of a stream."""
-        return CurrentTypes(stored, self, lambda: LogAhead(lambda _: self))
-
-
-def definition(sql: str, pos: int = 50) -> QueryEvent:
+def definition(sql: str) -> QueryEvent:
     """Return a statement in the binlog."""
-    return QueryEvent("0-1-9", "d", sql, "b.000001", pos, pos + 5, 1, 1, None, query_pos=pos)
+    return QueryEvent("0-1-9", "d", sql, "b.000001", 50, 55, 1, 1, None, query_pos=50)
 
 
-def read(types: CurrentTypes | EarlierTypes, table: TableVersion = LOGGED) -> list[str] | str:
-    """Return the types of columns, or what is wrong with them."""
-    try:
-        return [column.data_type for column in types.with_types(table, WITHIN).columns]
-    except SchemaError as error:
-        return error.message
-
-
-UNKNOWN = "the types of columns of d.p are not known here"
-NAMING = (
-    "ALTER TABLE .p MODIFY a BINARY(16), MODIFY b UUID",
-    "ALTER TABLE [p] MODIFY a BINARY(16), MODIFY b UUID",
-    'ALTER TABLE "p" MODIFY a BINARY(16), MODIFY b UUID',
-    "ALTER TABLE p DROP [a], ADD [a] BINARY(16)",
-    "ALTER TABLE p ADD x INT",
-    "CREATE OR REPLACE TABLE d.P LIKE q",
-    "DROP DATABASE d",
-    "something new about p",
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ALTER TABLE .p MODIFY a BINARY(16), MODIFY b UUID",
+        "ALTER TABLE [p] MODIFY a BINARY(16), MODIFY b UUID",
+        'ALTER TABLE "p" MODIFY a BINARY(16), MODIFY b UUID',
+        "ALTER TABLE p DROP [a], ADD [a] BINARY(16)",
+        "ALTER TABLE p ADD x INT",
+        "CREATE OR REPLACE TABLE d.P LIKE q",
+        "DROP DATABASE d",
+        "something new about p",
+    ],
 )
-
-
-@pytest.mark.parametrize("sql", NAMING)
 def test_a_statement_that_names_a_table_ends_its_types(sql: str) -> None:
-    """Whatever its grammar is: a statement that is not understood may change them. State and stream learn the same."""
-    types = Ahead(a="binary", b="uuid").types_of(STORED)
-    assert types.on_statement(definition(sql)) == (P,)
-    assert read(types) == ["binary", "uuid"]
-    found = read(Ahead(sql, a="uuid", b="binary").types_of())
-    assert found[: len(UNKNOWN)] == UNKNOWN
+    """Whatever its grammar is: a statement that is not understood may change them."""
+    assert changes(P, named_by(definition(sql)))
 
 
 @pytest.mark.parametrize("sql", ["ALTER TABLE q MODIFY a UUID", "TRUNCATE p", "GRANT SELECT ON p TO u", "FLUSH LOGS"])
 def test_other_statements_end_no_types(sql: str) -> None:
     """They name other tables, or change no definition."""
-    types = Ahead(sql, a="uuid", b="binary").types_of(STORED)
-    assert types.on_statement(definition(sql)) == ()
-    assert read(types) == ["uuid", "binary"]
-    assert read(Ahead(sql, a="uuid", b="binary").types_of()) == ["uuid", "binary"]
+    assert not changes(P, named_by(definition(sql)))
 
 
-def test_stored_types_of_columns_that_are_gone() -> None:
-    """A statement that is not logged has renamed one."""
-    types = Ahead(c="uuid", b="binary").types_of(STORED)
-    renamed = LOGGED._replace(columns=(Column("c", "binary", length=16), LOGGED.columns[1]))
-    assert read(types, renamed) == ["uuid", "binary"]
+def test_types_are_those_of_the_catalog() -> None:
+    """Equal bytes of another type are another definition; what is stored of it is compared with the catalog later."""
+    found = declared(LOGGED, CATALOG, 110400)
+    assert [column.data_type for column in found.columns] == ["uuid", "binary"]
+    swapped = CATALOG._replace(columns=(Column("a", "binary"), Column("b", "uuid")))
+    assert found.fingerprint != declared(LOGGED, swapped, 110400).fingerprint
+    assert logged_as_binary(found) == CATALOG
 
 
-def test_a_statement_ends_stored_types_that_were_found_wrong() -> None:
-    """Nothing else removes them from the state: a restart behind the statement must not use them."""
-    types = Ahead(a="binary", b="uuid").types_of(STORED)
-    assert "the types of columns of d.p have changed" in read(types)
-    assert types.on_statement(definition("ALTER TABLE p ADD x INT")) == (P,)
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        ((Column("c", "uuid"), Column("b", "binary")), r"column a is binary\(16\)"),
+        ((Column("a", "inet4"), Column("b", "binary")), r"column a is binary\(16\), not inet4"),
+    ],
+)
+def test_columns_that_the_catalog_has_otherwise(columns: tuple[Column, ...], what: str) -> None:
+    """A statement that is not logged has changed them."""
+    with pytest.raises(DefinitionDiffersError) as caught:
+        declared(LOGGED, CATALOG._replace(columns=columns), 110400)
+    assert re.fullmatch(what, str(caught.value.context["log"]))
 
 
-def test_stored_types_that_the_catalog_does_not_have() -> None:
-    """Without a statement that follows they are not used: the table is read again, with what the catalog has."""
-    types = Ahead(a="binary", b="uuid").types_of(STORED)
-    assert read(types) == "the types of columns of d.p have changed, and the binlog has no statement that changed them"
-    assert read(types) == ["binary", "uuid"]
-    assert read(Ahead(NAMING[0], a="binary", b="uuid").types_of(STORED)) == ["uuid", "binary"]
-
-
-def test_types_in_a_prepared_transaction_of_a_table_that_was_not_read_since() -> None:
-    """They are what the catalog has, if no statement follows the transaction."""
-    assert read(EarlierTypes(Ahead(a="uuid", b="binary").types_of(), WITHIN.gtid)) == ["uuid", "binary"]
-    found = read(EarlierTypes(Ahead(NAMING[0], a="uuid", b="binary").types_of(), WITHIN.gtid))
-    assert found[: len(UNKNOWN)] == UNKNOWN
-
-
-def test_binlog_that_cannot_be_read_ahead_refuses_the_table() -> None:
-    """The stream goes on up to what it cannot read."""
-    ahead = Ahead(a="uuid", b="binary")
-    ahead.fails = True
-    found = read(ahead.types_of())
-    assert "an event is not supported" in found
-    assert read(ahead.types_of(STORED)) == ["uuid", "binary"]
-
-
-@pytest.mark.parametrize("types", [{"a": "char", "b": "uuid"}, {"a": "inet4", "b": "uuid"}, {"b": "uuid"}])
-def test_catalog_with_other_columns(types: dict[str, str]) -> None:
-    """It is not of the definition in the binlog."""
-    found = read(Ahead(**types).types_of())
-    assert found[: len(UNKNOWN)] == UNKNOWN
+@pytest.mark.parametrize(
+    ("column", "version", "ambiguous"),
+    [
+        (Column("a", "binary", length=16), 101100, True),
+        (Column("a", "binary", length=4), 101100, True),
+        (Column("a", "binary", length=5), 110800, False),
+        (Column("a", "varbinary", length=8), 110700, True),
+        (Column("a", "varbinary", length=8), 110600, False),
+        (Column("a", "varbinary", length=9), 110700, False),
+        (Column("a", "varbinary", length=8, compressed=True), 110700, False),
+        (Column("a", "int"), 110700, False),
+    ],
+)
+def test_columns_that_may_be_of_another_type(column: Column, version: int, *, ambiguous: bool) -> None:
+    """Only for these the catalog is read."""
+    assert is_ambiguous(LOGGED._replace(columns=(column,)), version) is ambiguous

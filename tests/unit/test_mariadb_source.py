@@ -68,7 +68,7 @@ def test_prepared_transaction_is_read_from_its_file(
     monkeypatch.setattr(MariaDbHistory, "_read_from", read_from)
     unused = cast("Any", None)
     found = MariaDbHistory(
-        unused, start=unused, server_id=5, captures=unused, tables=unused, types=unused, max_search_bytes=100
+        unused, start=unused, server_id=5, captures=unused, tables=unused, proven=unused, max_search_bytes=100
     )
     ended = PreparedTransactionEnded("x", committed=True, file="b.000004", pos=4, end=9, ts=1, server_id=1)
     assert list(found.read("0-1-5", ended, file)) == [[] for _ in read]

@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 
 from tailrace.producer.errors import BinlogError, DefinitionLockedError
 from tailrace.producer.model.binlog_events import QueryEvent, TableVersion, TransactionCommit
-from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
+from tailrace.producer.model.table import Column, TableId
 from tailrace.producer.mysql.binlog import proven_definitions
 from tailrace.producer.mysql.binlog.log_ahead import LogAhead
 from tailrace.producer.mysql.binlog.named_tables import NamedTables, named_by
-from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions, UnsettledError, Wanted
+from tailrace.producer.mysql.binlog.proven_definitions import Missing, ProvenDefinitions, UnsettledError, Wanted
 from tailrace.producer.serialization.key_memory import KeyMemory
 from tailrace.runtime.errors import SchemaError
 from tests.support.capture import eventually
@@ -26,6 +26,7 @@ ODD = tuple(TableId("d", name) for name in ("--", "漢字", "tİx", "1t", "T2", 
 COLUMNS = (Column("id", "int", nullable=False), Column("v", "enum", enum_values=("a",), charset="utf8mb4"))
 OTHER = (Column("id", "int", nullable=False), Column("w", "enum", enum_values=("a",), charset="utf8mb4"))
 FILE = "binlog.000009"
+MISSING = Missing("the columns' names", "SET GLOBAL binlog_row_metadata=FULL avoids it")
 
 
 def statement(sql: str, pos: int = 500, **changes: Any) -> QueryEvent:
@@ -44,7 +45,7 @@ class Log:
 
     def __init__(self, *events: QueryEvent | TransactionCommit, end: int = 10_000) -> None:
         self.events, self.end = list(events), end
-        self.catalog: dict[TableId, CatalogTable | SchemaError] = {}
+        self.catalog: dict[TableId, TableVersion | SchemaError] = {}
         self.opened: list[tuple[str, int]] = []
         self.requested: list[Collection[TableId] | None] = []
         self.fails = False
@@ -53,11 +54,11 @@ class Log:
 
     def has(self, table: TableId, columns: tuple[Column, ...] = COLUMNS) -> None:
         """Put a table into the catalog."""
-        self.catalog[table] = CatalogTable(Table(table, columns, ("id",)), ("id",), (), frozenset(), {})
+        self.catalog[table] = TableVersion(table, columns, ("id",), b"")
 
     def read(
         self, tables: Collection[TableId] | None
-    ) -> tuple[Mapping[TableId, CatalogTable | SchemaError], tuple[str, int]]:
+    ) -> tuple[Mapping[TableId, TableVersion | SchemaError], tuple[str, int]]:
         """Read the catalog."""
         self.requested.append(tables)
         wanted = self.catalog if tables is None else tables
@@ -86,7 +87,7 @@ class Log:
 
     def definitions(self, *stored: TableVersion) -> ProvenDefinitions:
         """Return the definitions of a stream of this log."""
-        return ProvenDefinitions(self.read, LogAhead(self.at), stored)
+        return ProvenDefinitions(self.read, LogAhead(self.at), stored, MISSING)
 
 
 def definition_of(definitions: ProvenDefinitions, table: TableId = T, pos: int = 300) -> TableVersion | str:

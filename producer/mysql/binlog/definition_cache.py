@@ -94,6 +94,7 @@ class DefinitionCache:
         """``proven`` completes TABLE_MAP events without names."""
         self._captures = captures
         self._proven = proven
+        self._unnamed = unnamed if proven is None else proven.of
         self._year_has_sign = False
         self._unused: dict[bytes, CachedTable | None] = {}
         self._unproven: dict[TableId, CachedTable] = {}
@@ -153,17 +154,20 @@ class DefinitionCache:
         if former is not None and former.refused and former.error is not None and self._proven is not None:
             self._proven.on_refused(table, former.error)
         try:
-            return CachedTable(
-                read_table_map(
-                    body,
-                    year_has_sign=self._year_has_sign,
-                    shape_has_charset=self._shape_has_charset,
-                    definition_of=unnamed if self._proven is None else self._proven.of,
-                )
-            )
+            described = self._describe(body)
+            return None if described is None else CachedTable(described)
         except UnprovenError as error:
             if former is None or former.error is None or str(former.error) != str(error):
                 former = self._unproven[table] = CachedTable(TableVersion(table, (), (), b""), error)
             return former
         except SchemaError as error:
             return CachedTable(TableVersion(table, (), (), b""), error)
+
+    def _describe(self, body: bytes) -> TableVersion | None:
+        """Return the definition in a TABLE_MAP event; None: what it describes has no changes. Raises SchemaError."""
+        return read_table_map(
+            body,
+            year_has_sign=self._year_has_sign,
+            shape_has_charset=self._shape_has_charset,
+            definition_of=self._unnamed,
+        )

@@ -1,6 +1,7 @@
-"""Definitions for TABLE_MAP events without names (binlog_row_metadata=MINIMAL): from the catalog, if they are proven.
+"""Definitions for what TABLE_MAP events do not say of a table: from the catalog, if they are proven.
 
-The catalog has the definition of now. It is that of a TABLE_MAP event if no statement between the event and the end of
+MySQL leaves out the names with binlog_row_metadata=MINIMAL, MariaDB which binary strings are of types of its own. The
+catalog has the definition of now. It is that of a TABLE_MAP event if no statement between the event and the end of
 the log could have changed the table, an end that is asked for after the catalog is read. So the log is read ahead up to
 there, over a second connection, for its statements. What is proven stays in force until the stream reads a statement
 that may change the table; it is stored with the offset, and a start compares it with the catalog in the same way.
@@ -11,14 +12,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import structlog
 
 from tailrace.producer.errors import BinlogError, DefinitionLockedError, ServerIdInUseError, TableDefinitionError
 from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
-from tailrace.producer.model.table import CatalogTable, Column, TableId
+from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.binlog.log_ahead import Coordinates, LogAhead
 from tailrace.producer.mysql.binlog.named_tables import NamedTables, changes, named_by
 from tailrace.producer.mysql.binlog.table_map import DefinitionDiffersError
@@ -38,11 +38,17 @@ _PROGRESS_S: Final = 10.0
 _PAUSE_S: Final = 0.1
 RETRY_S: Final = 10.0
 """After which time a definition that could not be proven is looked for again."""
-_FULL: Final = "SET GLOBAL binlog_row_metadata=FULL avoids it"
 
-Found = Mapping[TableId, CatalogTable | SchemaError]
+Found = Mapping[TableId, TableVersion | SchemaError]
 ReadCatalog = Callable[[Collection[TableId] | None], tuple[Found, tuple[str, int]]]
 """Reads tables, None: all that are captured, and then the end of the log."""
+
+
+class Missing(NamedTuple):
+    """What the log does not say of a table, and what to do if the catalog does not have it for a row."""
+
+    what: str
+    hint: str
 
 
 class UnsettledError(Exception):
@@ -70,8 +76,11 @@ class Wanted(NamedTuple):
 class ProvenDefinitions:
     """The definitions of one parser; used by the stream's thread."""
 
-    def __init__(self, read_catalog: ReadCatalog, ahead: LogAhead, stored: Iterable[TableVersion] | None) -> None:
+    def __init__(
+        self, read_catalog: ReadCatalog, ahead: LogAhead, stored: Iterable[TableVersion] | None, missing: Missing
+    ) -> None:
         """``stored`` are in force where the stream begins; None: it reads again what is perhaps long ago."""
+        self._missing = missing
         self._read_catalog = read_catalog
         self._ahead = ahead
         self._in_force = {definition.id: definition for definition in stored or ()}
@@ -205,7 +214,7 @@ class ProvenDefinitions:
 
         Then perhaps once more for the wanted table. What was read of others stays valid: the log is read further.
         """
-        found: dict[TableId, CatalogTable | SchemaError] = {}
+        found: dict[TableId, TableVersion | SchemaError] = {}
         waiting_since = math.inf
         while True:
             found.pop(wanted.table, None)
@@ -244,32 +253,34 @@ class ProvenDefinitions:
                     pos=self._ahead.reached[1],
                     end_file=end[0],
                     end_pos=end[1],
-                    hint=_FULL,
+                    hint=self._missing.hint,
                 )
             yield
 
     def _refuse(self, wanted: Wanted, why: str | SchemaError) -> None:
-        self._unproven[wanted.table] = _unknown(wanted, why) if isinstance(why, str) else why
+        if isinstance(why, str):
+            why = TableDefinitionError(
+                f"the log does not say {self._missing.what}, and the catalog does not have it for rows of "
+                f"{wanted.table}: {why}",
+                hint=self._missing.hint,
+                file=wanted.file,
+                pos=wanted.pos,
+            )
+        self._unproven[wanted.table] = why
         self._retry_at[wanted.table] = time.monotonic() + RETRY_S
         self._names.add(wanted.table)
 
-    def _decide(self, wanted: Wanted, table: TableId, described: CatalogTable | SchemaError) -> None:
+    def _decide(self, wanted: Wanted, table: TableId, described: TableVersion | SchemaError) -> None:
         """Use what the catalog has: no statement follows that may change the table."""
         former = self._in_force.get(table)
-        if isinstance(described, DefinitionLockedError) and former is not None:
-            self._uncompared.add(table)
-            return
-        try:
-            if isinstance(described, SchemaError):
-                raise described
-            definition = _definition(described, _since(wanted))
-        except SchemaError as error:
-            if table == wanted.table:
+        if isinstance(described, SchemaError):
+            if table == wanted.table and (former is None or not isinstance(described, DefinitionLockedError)):
                 self._in_force.pop(table, None)
-                self._refuse(wanted, error)
+                self._refuse(wanted, described)
             elif former is not None:
                 self._uncompared.add(table)
             return
+        definition = described._replace(since=_since(wanted))
         self._uncompared.discard(table)
         self._known.add(table)
         self._names.add(table)
@@ -290,38 +301,3 @@ _FOLLOWED: Final = "a statement that follows changes it, or names it"
 
 def _since(wanted: Wanted) -> str:
     return f"{wanted.file}:{wanted.pos}"
-
-
-def _unknown(wanted: Wanted, why: str) -> TableDefinitionError:
-    return TableDefinitionError(
-        f"the log does not say the columns' names of {wanted.table}, and the catalog does not have them for its rows: "
-        f"{why}",
-        hint=_FULL,
-        file=wanted.file,
-        pos=wanted.pos,
-    )
-
-
-_FOUR_BYTES: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
-
-
-def _definition(found: CatalogTable, since: str) -> TableVersion:
-    """Return a definition of the catalog as a TABLE_MAP event with FULL metadata has it."""
-    return TableVersion(
-        found.table.id, tuple(map(_as_logged, found.table.columns)), found.primary_key or found.unique_key, b"", since
-    )
-
-
-def _as_logged(column: Column) -> Column:
-    if column.charset in _FOUR_BYTES and any("?" in label for label in column.enum_values):
-        raise TableDefinitionError(
-            f"the labels of column {column.name} are not known: the catalog has ? for characters of four bytes",
-            hint=_FULL,
-        )
-    is_float = column.data_type == "float"
-    return replace(
-        column,
-        catalog=None,
-        precision=0 if is_float else column.precision,
-        scale=0 if is_float else column.scale,
-    )

@@ -106,7 +106,7 @@ def _read(
     else:
         names = [column.name for column in definition.columns]
         if len(names) != count:
-            raise _differs(definition, f"{count} columns, not {len(names)}")
+            raise differs(definition, f"{count} columns, not {len(names)}")
     if len(set(names)) != count:
         raise BinlogError(f"the log names a column of {table} twice", names=", ".join(names))
     for name, code, meta in zip(names, types, metadata, strict=True):
@@ -123,7 +123,7 @@ def _read(
     if definition is not None:
         different = [pair for pair in zip(columns, definition.columns, strict=True) if pair[0] != pair[1]]
         if different:
-            raise _differs(definition, "; ".join(f"{found}, not {defined}" for found, defined in different[:3]))
+            raise differs(definition, "; ".join(f"{found}, not {defined}" for found, defined in different[:3]))
         key, since, body = definition.primary_key, definition.since, body + repr(definition).encode()
     fingerprint = hashlib.blake2b(body, digest_size=16, person=b"year" if year_has_sign else b"").digest()
     return TableVersion(table, columns, key, fingerprint, since)
@@ -165,7 +165,7 @@ def _described(
     return found
 
 
-def _differs(definition: TableVersion, what: str) -> DefinitionDiffersError:
+def differs(definition: TableVersion, what: str) -> DefinitionDiffersError:
     return DefinitionDiffersError(
         f"the log has rows of {definition.id} with another definition than the catalog had, and no statement between",
         hint="run no DDL with sql_log_bin=0; hidden columns, which the catalog does not show, need SET GLOBAL "
