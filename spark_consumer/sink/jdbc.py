@@ -193,7 +193,7 @@ class JdbcSink(TargetSink[JdbcTable]):
         *schemas, name = (
             PLACEHOLDER.sub(lambda found: getattr(schema, found[1]), part) for part in self._options.table.split(".")
         )
-        found = schemas[0] if schemas else self._dialect.current_schema(session)
+        found = schemas[0] if schemas else session.query(self._dialect.current)[0][0]
         if not found:
             raise SinkError("the connection has no current schema", hint="name one in sink.url or in sink.table")
         for part in (found, name):
@@ -320,7 +320,7 @@ class JdbcSink(TargetSink[JdbcTable]):
 
     def _transaction(self, session: Session, target: JdbcTable, step: _Step) -> None:
         target.entry = step.before  # also after an attempt that was rolled back
-        for statement in self._dialect.begin():
+        for statement in self._dialect.transaction:
             session.execute(statement)
         target.lock(session)
         self._change_rows(session, target, step)
@@ -357,5 +357,5 @@ SINK = SinkPlugin(
     fields=attrgetter("fields"),
     table_images=shape_images,
     option_jars=_driver_jars,
-    jars={"4.1": ("org.postgresql:postgresql:42.7.8", "com.mysql:mysql-connector-j:9.5.0")},
+    jars={"4.1": ()},
 )

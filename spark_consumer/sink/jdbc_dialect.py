@@ -6,6 +6,7 @@ the URL that names the database: ``postgresql`` in ``jdbc:postgresql://host/db``
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.source.common_type import MAX_PRECISION
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
 
+_DECIMAL: Final = re.compile(r"(?:decimal|numeric)\((\d+),(\d+)\)")
 GROUP: Final = "tailrace.jdbc_dialects"
 """The entry point group."""
 
@@ -145,17 +148,27 @@ class Dialect(ABC):
     driver: ClassVar[str]
     """The class of the JDBC driver."""
     jars: ClassVar[Sequence[str]] = ()
-    """Maven coordinates of the driver; those of the dialects of this package are jars of the sink."""
+    """Maven coordinates of the driver."""
     properties: ClassVar[Mapping[str, str]] = {}
     """Connection properties of all sessions; the configuration overrides them."""
     verified: ClassVar[Mapping[str, str]] = {}
     """Connection properties with which the driver knows that the server is the one of the URL."""
     session: ClassVar[Sequence[str]] = ()
     """Statements at the start of each session of the driver."""
+    transaction: ClassVar[Sequence[str]] = ()
+    """Statements at the start of a transaction."""
+    mark: ClassVar[str] = '"'
+    """What quotes names; it is written twice in a name."""
+    current: ClassVar[str] = "SELECT current_schema()"
+    """The query of the schema of tables that name none."""
     types: ClassVar[Mapping[type[tp.DataType], str]]
     """Spark type to the type of a column that is not part of the key; decimals are NUMERIC(p,s)."""
     sequence_type: ClassVar[str]
     """The type of 40 bytes that compare byte by byte."""
+    json_type: ClassVar[str]
+    """The type of JSON texts."""
+    stage_columns: ClassVar[Sequence[str]] = ()
+    """Definitions of further columns of staging tables, which have values by themselves."""
     zone: ClassVar[str] = ""
     """What follows the text of a TIMESTAMP in UTC."""
     reading: ClassVar[Mapping[str, str]] = {}
@@ -168,9 +181,9 @@ class Dialect(ABC):
     def start(self, session: Session) -> None:  # noqa: B027 - most dialects need nothing
         """Read what depends on the server; called once, before everything else."""
 
-    @abstractmethod
     def quote(self, name: str) -> str:
         """Quote an identifier."""
+        return f"{self.mark}{name.replace(self.mark, 2 * self.mark)}{self.mark}"
 
     def name_length(self, name: str) -> int:
         """Return the length of a name as ``max_name`` counts it."""
@@ -192,9 +205,6 @@ class Dialect(ABC):
                 hint="exclude the column with column.exclude.list in the producer",
             )
         return self.types[type(kind)]
-
-    json_type: ClassVar[str]
-    """The type of JSON texts."""
 
     def key_type(self, kind: tp.DataType, keys: int) -> str:  # noqa: ARG002 - for dialects whose keys are short
         """Return the type of a key column."""
@@ -219,25 +229,20 @@ class Dialect(ABC):
         A TIMESTAMP is in UTC and without a zone; binary is in hex. ``column`` is quoted.
         """
 
-    @abstractmethod
-    def current_schema(self, session: Session) -> str:
-        """Return the schema of tables that name none; '' if there is none."""
-
-    @abstractmethod
     def has_schema(self, session: Session, schema: str) -> bool:
         """Return whether a schema exists."""
+        return bool(session.query("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?", schema))
 
     @abstractmethod
     def read_table(self, session: Session, schema: str, table: str) -> StoredTable | None:
         """Return a table or view; None if it does not exist."""
 
-    @abstractmethod
     def tables_like(self, session: Session, schema: str, start: str) -> list[str]:
         """Return the tables of a schema whose names start with a text."""
-
-    def stage_columns(self) -> tuple[str, ...]:
-        """Return definitions of further columns of staging tables, which have values by themselves."""
-        return ()
+        statement = (
+            "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? AND LEFT(TABLE_NAME, ?) = ?"
+        )
+        return [str(name) for (name,) in session.query(statement, schema, str(len(start)), start)]
 
     @abstractmethod
     def change_type(self, table: str, column: str, declared: str, *, nullable: bool) -> str:
@@ -246,10 +251,6 @@ class Dialect(ABC):
     @abstractmethod
     def drop_unique(self, schema: str, table: str, index: UniqueIndex) -> str:
         """Return the statement that removes a unique index."""
-
-    def begin(self) -> Sequence[str]:
-        """Return statements at the start of a transaction."""
-        return ()
 
     @abstractmethod
     def merge(self, merge: Merge) -> Sequence[str]:
@@ -267,6 +268,12 @@ class Dialect(ABC):
                 hint="rename it at the source, or set another sink.table",
                 name=name,
             )
+
+
+def decimal_type(declared: str) -> tp.DataType | None:
+    """Return the Spark type of a declared decimal; None if it is none, or Spark has no such decimal."""
+    found = _DECIMAL.fullmatch(declared)
+    return tp.DecimalType(int(found[1]), int(found[2])) if found and int(found[1]) <= MAX_PRECISION else None
 
 
 def load_dialect(url: str) -> Dialect:

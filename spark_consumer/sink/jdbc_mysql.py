@@ -17,8 +17,8 @@ from tailrace.spark_consumer.sink.jdbc_dialect import (
     StoredColumn,
     StoredTable,
     UniqueIndex,
+    decimal_type,
 )
-from tailrace.spark_consumer.source.common_type import MAX_PRECISION
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
@@ -48,7 +48,6 @@ _WHOLE: Final[Mapping[str, tp.DataType]] = {
     "datetime(6)": tp.TimestampNTZType(),
     "timestamp(6)": tp.TimestampType(),
 }
-_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _INDEX_BYTES: Final = 3072
 """The longest key of InnoDB."""
 _TEXT_BYTES: Final = 4
@@ -76,6 +75,7 @@ class MySqlDialect(Dialect):
     """MySQL 8.0 and later."""
 
     driver = "com.mysql.cj.jdbc.Driver"
+    jars = ("com.mysql:mysql-connector-j:9.5.0",)
     properties: ClassVar = {
         "rewriteBatchedStatements": "true",
         "characterEncoding": "UTF-8",
@@ -87,6 +87,10 @@ class MySqlDialect(Dialect):
     # Without a cursor the driver takes all rows of a query into memory.
     reading: ClassVar = {"useCursorFetch": "true"}
     session: ClassVar = ("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",)
+    mark = "`"
+    current = "SELECT DATABASE()"
+    # Servers can require a primary key of each table.
+    stage_columns: ClassVar = ("`n` BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",)
     types: ClassVar = {
         tp.BooleanType: "TINYINT(1)",
         tp.ByteType: "SMALLINT",
@@ -116,10 +120,6 @@ class MySqlDialect(Dialect):
         )
         known = {name for (name,) in found}
         self._collation = next(name for name in _EXACT if name in known)
-
-    def quote(self, name: str) -> str:
-        """Quote an identifier."""
-        return "`" + name.replace("`", "``") + "`"
 
     def column_type(self, kind: tp.DataType, role: Role, keys: int = 1) -> str:
         """Return the type of a new column."""
@@ -156,14 +156,6 @@ class MySqlDialect(Dialect):
             return f"({column} + 0e0)"  # the text of a FLOAT has six digits only
         return column if isinstance(kind, (tp.StringType, tp.DoubleType)) else f"CAST({column} AS CHAR)"
 
-    def current_schema(self, session: Session) -> str:
-        """Return the database of the URL."""
-        return session.query("SELECT DATABASE()")[0][0] or ""
-
-    def has_schema(self, session: Session, schema: str) -> bool:
-        """Return whether a database exists."""
-        return bool(session.query("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?", schema))
-
     def read_table(self, session: Session, schema: str, table: str) -> StoredTable | None:
         """Return a table or view; None if it does not exist."""
         found = session.query(_TABLE, schema, table)
@@ -182,17 +174,6 @@ class MySqlDialect(Dialect):
             for index, names in parts.items()
         )
         return StoredTable(str(name), is_table == "1", columns, unique)
-
-    def tables_like(self, session: Session, schema: str, start: str) -> list[str]:
-        """Return the tables of a database whose names start with a text."""
-        statement = (
-            "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? AND LEFT(TABLE_NAME, ?) = ?"
-        )
-        return [str(name) for (name,) in session.query(statement, schema, str(len(start)), start)]
-
-    def stage_columns(self) -> tuple[str, ...]:
-        """Return a primary key, which servers can require of each table."""
-        return ("`n` BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",)
 
     def change_type(self, table: str, column: str, declared: str, *, nullable: bool) -> str:
         """Return the statement that gives a column another type."""
@@ -238,10 +219,7 @@ def _column(
     nullable, has_default, generated = (flag == "1" for flag in flags)
     shown = (declared or "").lower()
     base = re.sub(r"\(\d+\)$", "", shown)
-    kind = _WHOLE.get(shown) or _STORED.get(base)
-    decimal = _DECIMAL.fullmatch(shown)
-    if decimal and int(decimal[1]) <= MAX_PRECISION:
-        kind = tp.DecimalType(int(decimal[1]), int(decimal[2]))
+    kind = _WHOLE.get(shown) or decimal_type(shown) or _STORED.get(base)
     if base == "tinyint" and kind is None:
         kind = tp.ByteType()
     if charset is not None and charset != _UTF8:

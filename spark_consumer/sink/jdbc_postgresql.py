@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import orjson
 from pyspark.sql import types as tp
 
-from tailrace.spark_consumer.sink.jdbc_dialect import Dialect, Merge, Rule, StoredColumn, StoredTable, UniqueIndex
-from tailrace.spark_consumer.source.common_type import MAX_PRECISION
+from tailrace.spark_consumer.sink.jdbc_dialect import (
+    Dialect,
+    Merge,
+    Rule,
+    StoredColumn,
+    StoredTable,
+    UniqueIndex,
+    decimal_type,
+)
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
@@ -33,7 +40,6 @@ _STORED: Final[Mapping[str, tp.DataType]] = {
     "timestamp with time zone": tp.TimestampType(),
     "timestamp(6) with time zone": tp.TimestampType(),
 }
-_DECIMAL: Final = re.compile(r"numeric\((\d+),(\d+)\)")
 
 _TABLE: Final = """
 SELECT c.oid, c.relkind IN ('r', 'p') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -55,6 +61,7 @@ class PostgresDialect(Dialect):
     """PostgreSQL 12 and later."""
 
     driver = "org.postgresql.Driver"
+    jars = ("org.postgresql:postgresql:42.7.8",)
     properties: ClassVar = {
         # Texts become values of the column's type: dates, times and JSON are written as texts.
         "stringtype": "unspecified",
@@ -64,6 +71,7 @@ class PostgresDialect(Dialect):
     verified: ClassVar = {"sslmode": "verify-full"}
     holds_nul = False
     session: ClassVar = ("SET DateStyle TO ISO", "SET standard_conforming_strings TO on")
+    transaction: ClassVar = ("SET CONSTRAINTS ALL DEFERRED",)
     types: ClassVar = {
         tp.BooleanType: "BOOLEAN",
         tp.ByteType: "SMALLINT",
@@ -83,10 +91,6 @@ class PostgresDialect(Dialect):
     sequence_type = "BYTEA"
     zone = "+00"
     max_name = 63
-
-    def quote(self, name: str) -> str:
-        """Quote an identifier."""
-        return '"' + name.replace('"', '""') + '"'
 
     def name_length(self, name: str) -> int:
         """Return the number of bytes: a longer name would be cut off."""
@@ -110,10 +114,6 @@ class PostgresDialect(Dialect):
         if isinstance(kind, tp.TimestampType):
             column = f"{column} AT TIME ZONE 'UTC'"
         return f"CAST({column} AS text)"
-
-    def current_schema(self, session: Session) -> str:
-        """Return the first schema of the search path that exists."""
-        return session.query("SELECT current_schema()")[0][0] or ""
 
     def has_schema(self, session: Session, schema: str) -> bool:
         """Return whether a schema exists."""
@@ -151,10 +151,6 @@ class PostgresDialect(Dialect):
             return f"ALTER TABLE {self.table_name(schema, table)} DROP CONSTRAINT {self.quote(index.name)}"
         return f"DROP INDEX {self.table_name(schema, index.name)}"
 
-    def begin(self) -> Sequence[str]:
-        """Let deferrable constraints be checked at the end."""
-        return ("SET CONSTRAINTS ALL DEFERRED",)
-
     def merge(self, merge: Merge) -> Sequence[str]:
         """Return a DELETE, and an INSERT that updates rows that exist."""
         names, seq = list(merge.columns), merge.sequence
@@ -178,14 +174,10 @@ class PostgresDialect(Dialect):
 def _column(name: str, declared: str, flags: Sequence[bool]) -> StoredColumn:
     nullable, has_default, generated, exact = flags
     base = re.sub(r"^character varying\(\d+\)$", "character varying", declared)
-    kind = _STORED.get(base)
-    decimal = _DECIMAL.fullmatch(declared)
-    if decimal and int(decimal[1]) <= MAX_PRECISION:
-        kind = tp.DecimalType(int(decimal[1]), int(decimal[2]))
     return StoredColumn(
         name,
         declared,
-        kind,
+        decimal_type(declared) or _STORED.get(base),
         nullable=nullable,
         required=not nullable and not has_default,
         generated=generated,

@@ -326,7 +326,7 @@ class JdbcTable:
         columns = [f"{quote(f'c{number}')} {declared} NULL" for number, declared in enumerate(types)]
         columns.append(f"{quote(SEQUENCE_COLUMN)} {self.dialect.sequence_type} NOT NULL")
         columns.append(f"{quote(DELETED)} {self.dialect.column_type(tp.BooleanType(), Role.VALUE)} NOT NULL")
-        session.execute(f"CREATE TABLE {name} ({', '.join((*columns, *self.dialect.stage_columns()))})")
+        session.execute(f"CREATE TABLE {name} ({', '.join((*columns, *self.dialect.stage_columns))})")
         return name
 
     @property

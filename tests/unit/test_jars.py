@@ -12,6 +12,7 @@ from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.spark_consumer import jars
 from tailrace.spark_consumer.jars import Artifact, read_pins
 from tailrace.spark_consumer.session import coordinates
+from tailrace.spark_consumer.sink.jdbc_dialect import load_dialect
 from tailrace.spark_consumer.sink.plugin import load_sink
 from tests.debezium_parity.artifacts import LIST as PARITY_LIST
 from tests.embedded.artifacts import LIST as SERVER_LIST
@@ -44,6 +45,13 @@ def test_jars_of_a_sink_are_pinned_in_the_version_that_it_declares(sink: str) ->
     pinned = {f"{each.group}:{each.name}:{each.version}" for each in jars.pins()}
 
     assert set(coordinates([load_sink(sink)], version("pyspark"))) <= pinned
+
+
+@pytest.mark.parametrize("database", ["mysql", "postgresql"])
+def test_drivers_of_the_jdbc_sink_are_pinned(database: str) -> None:
+    pinned = {f"{each.group}:{each.name}:{each.version}" for each in jars.pins()}
+
+    assert set(load_dialect(f"jdbc:{database}://host/db").jars) <= pinned
 
 
 def test_jars_of_the_hudi_sink_are_pinned_for_its_spark_line() -> None:
