@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     from tailrace.spark_consumer.source.watermarks import SnapshotRuns
 
 
-def _none(_topic: str) -> Sequence[Alteration]:
-    return ()
-
-
-def _no_shard(_topic: str) -> Shard | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class SinkContext:
     """The query that a sink is opened for; it does not change while the query runs."""
@@ -42,9 +34,9 @@ class SinkContext:
     """Kafka client options of the source, with their ``kafka.`` prefix."""
     runs: SnapshotRuns
     """The snapshot runs of the prefix."""
-    alterations: Callable[[str], Sequence[Alteration]] = _none
+    alterations: Callable[[str], Sequence[Alteration]] = lambda _topic: ()
     """What ALTER TABLE statements did to the table of a topic, up to its latest schema, in order."""
-    shard: Callable[[str], Shard | None] = _no_shard
+    shard: Callable[[str], Shard | None] = lambda _topic: None
     """The shard that the table of a topic is, if its target is shared by several tables."""
     topic_id: Callable[[str], str] = unknown_id
     """Kafka's id of a topic, '' if it is not known: another one under the same name is another topic."""

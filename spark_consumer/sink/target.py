@@ -248,7 +248,6 @@ class TargetSink(ABC, Generic[Open]):
     def _target(self, schema: TableSchema) -> Open:
         """Open the target of a captured table, which need not exist."""
 
-    @abstractmethod
     def _refresh(self, opened: Open) -> None:
         """Read what other shards of a target may have changed."""
 
@@ -256,7 +255,6 @@ class TargetSink(ABC, Generic[Open]):
     def _applied(self, opened: Open, schema: TableSchema) -> Mapping[int, int] | None:
         """Return the offsets that a target has applied; raises NewTopicError if they are those of a former topic."""
 
-    @abstractmethod
     def _prepare(self, opened: Open, schema: TableSchema) -> None:
         """Create the target, take it over, or change its columns as the source did."""
 

@@ -148,9 +148,6 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
         """The ledger, which the first target that is opened needs."""
         return LedgerTopic(self._spark, self._client, self._options.ledger.format(prefix=self._context.prefix))
 
-    def _refresh(self, opened: OpenTopic) -> None:
-        """Do nothing: no shard changes what others have."""
-
     def _applied(self, opened: OpenTopic, schema: TableSchema) -> Mapping[int, int]:
         found, target, topic_id = opened.stored, opened.target, self._context.topic_id(schema.topic)
         if found.ledger.is_of_another_topic(topic_id):
@@ -175,9 +172,6 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
                 now=", ".join(schema.key),
             )
         return found.ledger.applied
-
-    def _prepare(self, opened: OpenTopic, schema: TableSchema) -> None:
-        """Do nothing: the topic exists since its offsets were read, and JSON takes every schema."""
 
     def _write(self, opened: OpenTopic, batch: TableBatch, batch_id: int) -> None:  # noqa: ARG002 - offsets tell it
         before, target = opened.stored, opened.target
