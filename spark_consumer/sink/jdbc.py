@@ -69,9 +69,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One transaction: from one row of the ledger to the next."""
+    """One transaction; ``after`` is the row of the ledger behind it."""
 
-    before: Stored
     after: Stored
     truncated: Sequence | None = None
     """Set if the table has to be truncated."""
@@ -225,7 +224,7 @@ class JdbcSink(TargetSink[JdbcTable]):
         stored = entry.state.last_truncation
         truncated = later(stored, batch.truncated)
         state = replace(entry.state, truncated="" if truncated is None else truncated.text)
-        step = _Step(entry, replace(entry, state=state), None if truncated == stored else truncated)
+        step = _Step(replace(entry, state=state), None if truncated == stored else truncated)
         topic_id = self._context.topic_id(batch.schema.topic)
         ledger = replace(entry.ledger, id=topic_id or entry.ledger.id)
         found = None if batch.range is None or is_applied(ledger.merge, batch.range) else batch.range
@@ -256,7 +255,7 @@ class JdbcSink(TargetSink[JdbcTable]):
         ledger = replace(entry.ledger, id=self._context.topic_id(schema.topic) or entry.ledger.id)
         ledger = ledger.written(self._context.query_id, batch.write)
         state = replace(entry.state, truncated="" if ledger.truncated is None else ledger.truncated.text)
-        step = _Step(entry, Stored(state, ledger))
+        step = _Step(Stored(state, ledger))
         row = layout.changelog_row(target.converted(fn.col("row").getField(each.name) for each in schema.columns))
         small, stages = batch.write.offsets <= SMALL_OFFSETS, []
         with self._connections.session() as session:
@@ -316,15 +315,17 @@ class JdbcSink(TargetSink[JdbcTable]):
         rows.write.format("jdbc").options(**options).mode("append").save()
 
     def _apply(self, session: Session, target: JdbcTable, step: _Step) -> None:
-        session.retried(lambda: self._transaction(session, target, step))
+        known = target.entry
 
-    def _transaction(self, session: Session, target: JdbcTable, step: _Step) -> None:
-        target.entry = step.before  # also after an attempt that was rolled back
-        for statement in self._dialect.transaction:
-            session.execute(statement)
-        target.lock(session)
-        self._change_rows(session, target, step)
-        self._note(session, target, step.after)
+        def transaction() -> None:
+            target.entry = known  # also after an attempt that was rolled back
+            for statement in self._dialect.transaction:
+                session.execute(statement)
+            target.lock(session)
+            self._change_rows(session, target, step)
+            self._note(session, target, step.after)
+
+        session.retried(transaction)
 
     def _change_rows(self, session: Session, target: JdbcTable, step: _Step) -> None:
         if step.truncated is not None:

@@ -161,31 +161,28 @@ class Session:
 
     def execute(self, statement: str, *parameters: str | None) -> int:
         """Run a statement with text parameters; return the number of rows that it changed."""
-        prepared = None
-        try:
-            prepared = self._connection.prepareStatement(statement)
-            for number, value in enumerate(parameters, 1):
-                prepared.setString(number, value)
+        with self._prepared(statement, parameters) as prepared:
             prepared.execute()
             return int(prepared.getUpdateCount())
-        except Py4JError as error:
-            raise _translated(error, statement) from None
-        finally:
-            _close(prepared)
 
     def query(self, statement: str, *parameters: str) -> list[Row]:
         """Return the rows of a query as texts."""
-        prepared = None
-        try:
-            prepared = self._connection.prepareStatement(statement)
-            for number, value in enumerate(parameters, 1):
-                prepared.setString(number, value)
+        with self._prepared(statement, parameters) as prepared:
             found = prepared.executeQuery()
             columns = range(1, found.getMetaData().getColumnCount() + 1)
             rows = []
             while found.next():
                 rows.append(tuple(found.getString(column) for column in columns))
             return rows
+
+    @contextmanager
+    def _prepared(self, statement: str, parameters: Sequence[str | None]) -> Iterator[Any]:
+        prepared = None
+        try:
+            prepared = self._connection.prepareStatement(statement)
+            for number, value in enumerate(parameters, 1):
+                prepared.setString(number, value)
+            yield prepared
         except Py4JError as error:
             raise _translated(error, statement) from None
         finally:

@@ -28,7 +28,7 @@ from tailrace.spark_consumer.source.common_type import convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import row_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
     from tailrace.schemas.alteration import Alteration
     from tailrace.schemas.sequence import Sequence
@@ -120,10 +120,10 @@ class OpenTable(Generic[Table]):
             name = column.name.lower()
             if name in self.evolved.ignored:
                 continue
-            value, lost = convert_value(given, own.dataType, types[name])
             source = f"{schema.database}.{schema.table}, column {column.name}"
             text = f"a value of {source}, does not fit the {self.table.format} table: "
-            columns.append(failing(value, lost, types[name], text, given).alias(column.name))
+            value = failing(*convert_value(given, own.dataType, types[name]), types[name], text, given)
+            columns.append(value.alias(column.name))
         return columns
 
     def own_columns(self, schema: TableSchema) -> list[str]:
@@ -186,6 +186,11 @@ class OpenTable(Generic[Table]):
             if self.retried(attempt):
                 return
         raise changed_meanwhile(self.table.name, attempts=_ATTEMPTS)
+
+    def append(self, after: After, rows: DataFrame | None = None) -> None:
+        """Append rows in the commit with the ledger; without rows it says how far the table is."""
+        added = self.table.rows().limit(0) if rows is None else rows
+        self.advance(after, lambda ledger: self.table.append(added, ledger.metadata))
 
     def retried(self, commit: Callable[[], Result]) -> Result:
         """Run a command that commits, again if one of somebody else, such as a compaction, changed the same files."""

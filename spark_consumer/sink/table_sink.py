@@ -197,7 +197,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         if opened.layout.shape == "history":
             repeated = known is None or known.is_repeat(query, write)
             rows = history_rows(opened, batch, repeated=repeated)
-            opened.advance(after, lambda ledger: table.append(rows, ledger.metadata))
+            opened.append(after, rows)
         else:
             self._merge_versions(opened, batch, after)
         self._upkeep.after_batch(table)
@@ -210,8 +210,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         changed = changed_versions(opened, batch, within)
         with interpreted(spark, when=small), kept_rows(changed) as source:
             if source.isEmpty():
-                nothing = table.rows().limit(0)
-                opened.advance(after, lambda ledger: table.append(nothing, ledger.metadata))
+                opened.append(after)
                 return
             source.createOrReplaceTempView(SOURCE)
             try:
@@ -241,11 +240,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         if truncated != done:
             table.truncate_before(truncated, opened.layout)
             if opened.ledger is not None:
-                nothing = table.rows().limit(0)
-                opened.advance(
-                    lambda before: replace(before, truncated=truncated),
-                    lambda ledger: table.append(nothing, ledger.metadata),
-                )
+                opened.append(lambda before: replace(before, truncated=truncated))
             log.info("table truncated", table=table.name, sequence=truncated)
         if not batch.stats:
             return batch
@@ -321,7 +316,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
 
         Without both, the commit says how far the table is.
         """
-        table, ledger, found, layout = opened.table, opened.known, range_of(batch), opened.layout
+        ledger, found, layout = opened.known, range_of(batch), opened.layout
         if is_applied(ledger.append if merge_follows else ledger.merge, found):
             return
         parts = [] if rows is None else [not_applied(rows, ledger.append, found)]
@@ -336,7 +331,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
             return before.appended(found) if merge_follows else before.appended(found).merged(found)
 
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
-            opened.advance(after, lambda ledger: table.append(appended, ledger.metadata))
+            opened.append(after, appended)
 
     def _merge_directly(self, opened: OpenTable[Table], changes: RowChanges, after: After) -> bool:  # noqa: ARG002
         """Merge changes without the MERGE statement if that is possible; otherwise nothing is done."""

@@ -244,8 +244,8 @@ class TargetTable(ABC):
             elif isinstance(operation, FillColumns):
                 self._fill(operation)
             elif isinstance(operation, MarkExisting):
-                if self.has_rows:
-                    self.mark_existing()
+                if self.has_rows:  # not those that another process has marked meanwhile
+                    self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false WHERE {IS_DELETED} IS NULL")
             else:
                 self._carry_out(operation)
 
@@ -259,9 +259,13 @@ class TargetTable(ABC):
         first: list[Operation] = [each for each in operations if isinstance(each, RemoveRows)]
         if settings:
             first.append(SetProperties(settings))
-        left = [each for each in operations if not isinstance(each, RemoveRows | SetProperties)]
-        noted = [SetProperties(self._noted(each.state)) if isinstance(each, Note) else each for each in left]
-        return self._explained([*first, *(each for each in noted if each != SetProperties({}))])
+        for each in operations:
+            if isinstance(each, Note):
+                each = SetProperties(self.as_stored(each.state.since(self.state)[0]))  # noqa: PLW2901
+                first += [each] if each.properties else []
+            elif not isinstance(each, RemoveRows | SetProperties):
+                first.append(each)
+        return self._explained(first)
 
     def _explained(self, operations: Sequence[Operation]) -> str:
         return "; ".join(
@@ -270,10 +274,6 @@ class TargetTable(ABC):
             else f"ALTER TABLE {self.sql_name} {alter_clause(each)}"
             for each in operations
         )
-
-    def _noted(self, state: TargetState) -> Mapping[str, str]:
-        """Return the properties that a state changes, as they are stored."""
-        return self.as_stored(state.since(self.state)[0])
 
     def merge(self, changes: RowChanges) -> None:
         """Delete, update and insert rows in one commit. A stored row with the same or a greater sequence stays.
@@ -306,10 +306,6 @@ class TargetTable(ABC):
             value = old if fill is None else _filled(fill, each, types, schema)
             columns.append((value if own is None else fn.when(own, value).otherwise(old)).alias(each.name))
         return stored.select(*columns)
-
-    def mark_existing(self) -> None:
-        """Mark the rows as not deleted that have no mark; not those that another process has marked meanwhile."""
-        self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false WHERE {IS_DELETED} IS NULL")
 
     def truncate_before(self, sequence: seq.Sequence, layout: Layout) -> None:
         """Delete the rows with a smaller sequence, or mark them as deleted."""
@@ -427,9 +423,8 @@ def _filled(fill: Fill, column: tp.StructField, types: Mapping[str, tp.DataType]
     """Return the new value of a column."""
     kind = column.dataType
     if fill.copied:
-        value, lost = convert_value(fn.col(quote(fill.copied)), types[fill.copied.lower()], kind)
         source = f"{schema.database}.{schema.table}, column {fill.copied}"
         text = f"a value of {source}, does not fit {kind.simpleString()}, the type of {column.name}"
-        return failing(value, lost, kind, text)
+        return failing(*convert_value(fn.col(quote(fill.copied)), types[fill.copied.lower()], kind), kind, text)
     added = None if fill.added is None else added_value(fill.added, kind, schema.topic)
     return fn.lit(None).cast(kind) if added is None else added
