@@ -135,9 +135,8 @@ def converted_values(
         named = f"column {column.name} of {schema.database}.{schema.table}"
         if isinstance(field.dataType, _NESTED):
             value = fn.to_json(value, JSON_OPTIONS)  # noqa: PLW2901 - one value in several steps
-        value, lost = convert_value(value, column.kind, kind)  # noqa: PLW2901
         failure = f"a value of {named} does not fit the target table, whose type is {target.declared}"
-        value = failing(value, lost, kind, failure)  # noqa: PLW2901
+        value = failing(*convert_value(value, column.kind, kind), kind, failure)  # noqa: PLW2901
         if not holds_nul and isinstance(kind, tp.StringType):
             failure = (
                 f"a value of {named} has the character U+0000, which no text of the target database can have; a "
