@@ -1,21 +1,8 @@
 """What an ALTER TABLE did to the columns of a table, as the producer publishes it for readers of the table topic.
 
-MySQL writes no row events for the rows that ALTER TABLE changes. A record of the schemas topic with the key
-``<topic>/altered/<epoch>.<file>.<pos>`` tells readers what they need to change the rows that they have::
-
-    {"topic": "shop.db.t", "database": "db", "table": "t", "statement": "ALTER TABLE t …", "reread": false,
-     "changes": [{"kind": "add", "column": "n", "schema": {"type": "int32", …}, "value": 5},
-                 {"kind": "rename", "column": "b", "old": "a"}, {"kind": "drop", "column": "c"},
-                 {"kind": "convert", "column": "d"}],
-     "sequence": {"epoch": 1, "file": 7, "pos": 4711, "event": 0, "row": 0}}
-
-All changes of a record happen at once: ``old`` and the column of a ``drop`` are names before the statement, the others
-are names after it. ``add``: ``value`` is what the rows that existed got, in the form of a record; without ``value`` it
-is unknown, and without ``schema`` so is the type. ``convert``: the values of the column that were stored may have
-changed. ``reread``: the producer reads the table again, so that the rows follow in the topic.
-
-The record is written in the transaction of the statement, before the first row with the new schema, and compaction
-keeps each record.
+MySQL writes no row events for the rows that ALTER TABLE changes. docs/events.md describes the record. All changes of a
+record happen at once: ``old`` and the column of a ``drop`` are names before the statement, the others are names after
+it. The record is written in the transaction of the statement, before the first row with the new schema.
 """
 
 from __future__ import annotations

@@ -1,19 +1,8 @@
 """The schema of a table, as the producer publishes it for readers of the table topic.
 
-A record of the schemas topic has the key ``<topic>/<fingerprint>`` and a JSON value::
-
-    {"topic": "shop.db.t", "database": "db", "table": "t",
-     "columns": [{"type": "int64", "optional": false, "field": "id"}, …],
-     "key": ["id"], "fingerprint": "0f3a…", "sequence": {"epoch": 1, "file": 7, "pos": 4711, "event": 1, "row": 0}}
-
-``columns`` are Connect schema blocks in table order; ``key`` names the key columns in key order, and is empty if rows
-cannot be identified. Each row has the fingerprint of its schema in the header ``tailrace.schema`` (names.py), and is
-decoded with that schema. Compaction keeps the last record of each fingerprint.
-
-The producer writes the record before the first row that needs it, or in the same Kafka transaction. It writes it again
-when the table returns to that schema, and after a restart. ``sequence`` is where the table was put under the schema, or
-where it was found under it: of two schemas of a topic the one with the greater sequence is the later one. A reader that
-gets two records of one fingerprint keeps the greater sequence.
+docs/events.md describes the record. ``key`` is empty if rows cannot be identified. ``sequence`` is where the table was
+put under the schema, or where it was found under it. A reader that gets two records of one fingerprint keeps the
+greater sequence.
 """
 
 from __future__ import annotations

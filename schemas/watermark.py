@@ -1,10 +1,6 @@
 """Watermark records: LOW, HIGH and END of a split, in the topic ``<prefix>.tailrace.watermarks``.
 
-A record CREATED says that a captured table was created: what its topic has with a smaller sequence belongs to a former
-table of that name. It has no split; its key is the topic.
-
-The snapshot reader writes LOW and HIGH in the same Kafka transaction as the rows of the split. The binlog reader
-writes END when it has passed HIGH. END certifies the split: its row count, its checksum and its backfill events.
+docs/events.md describes them. A record CREATED has no split.
 """
 
 from __future__ import annotations
@@ -87,17 +83,12 @@ def read_position(body: Mapping[str, Any], *kinds: str) -> Position:
 class Watermark:
     """One watermark record.
 
-    ``lower`` and ``upper`` are lists of key column values as JSON (binary as ``{"hex": "…"}``), or None where open;
-    ``upper`` is exclusive unless ``closed``, ``lower`` is inclusive unless ``lower_open``: such a split covers the keys
-    above the greatest one that was planned; it has no rows and an empty ``schema``.
-    ``rows`` and ``checksum`` are 0 in LOW; ``checksum`` is the
-    sum modulo 2**64 of the CRC-32 of each row's ``after`` JSON. ``backfill`` counts the change records (tombstones not
-    counted) that carry the header of the split; it is 0 in LOW and HIGH. ``snapshot`` names the snapshot run of the
-    table: within one run splits are disjoint and each is read once. ``incremental``: the split belongs to an
-    incremental snapshot, and its records carry ``tailrace.incremental`` instead of ``tailrace.split``. ``partitions``
-    is the number of partitions of the topic when LOW or CREATED was written, which the records after it are divided
-    among; None in other records, and in those of older releases. A topic that has more of them now has, or may have,
-    records of one key in two partitions.
+    ``lower`` and ``upper`` are lists of key column values as JSON (binary as ``{"hex": "…"}``), or None where open.
+    ``rows`` and ``checksum`` are 0 in LOW. ``backfill`` counts the change records (tombstones not counted) that carry
+    the header of the split; it is 0 in LOW and HIGH. ``snapshot`` names the snapshot run of the table: within one run
+    splits are disjoint and each is read once. ``incremental``: the split belongs to an incremental snapshot.
+    ``partitions`` is None in records other than LOW and CREATED, and in those of older releases. A topic that has more
+    of them now may have records of one key in two partitions.
     """
 
     kind: WatermarkKind
