@@ -37,7 +37,6 @@ PICKED = (
     ("update", CUSTOMERS, 3),
     ("delete", CUSTOMERS, 4),
     ("key-change-delete", CUSTOMERS, 6),
-    ("key-change-create", CUSTOMERS, 8),
     ("truncate", ORDERS, 2),
     ("transaction-begin", TRANSACTIONS, 0),
     ("transaction-end", TRANSACTIONS, 1),
