@@ -119,13 +119,13 @@ def _grouped(cells: Mapping[str, str], word: str) -> list[str]:
     for named in titles.values():
         if set(every) <= set(named):
             named[:] = [*(title for title in named if title not in every), "schema changes in other modes"]
-    return [f"{', '.join(named)} {notes}" for notes, named in titles.items()]
+    return [f"{', '.join(named)} {notes}".rstrip() for notes, named in titles.items()]
 
 
 def cell(results: Results, label: str, suite: type[SinkConformance], case: str, notes: list[str]) -> str:
     """Return what is said of a case of a suite; reasons are numbered by ``notes``."""
     if case in suite.not_applicable:
-        return f"- {_note(suite.not_applicable[case], notes)}"
+        return "-"
     result = results.get(label, {}).get(case)
     if result is None or result["code"] != digest(suite, case):
         return "not run"
