@@ -263,7 +263,7 @@ class SessionBuilder:
         epoch = missing_topics.first_epoch(config, topics, captured) if new else 0
         skipped = config.values.skipped_operations
         rules = ResumeRules(
-            resnapshot_if_lost=config.snapshot.resnapshot_on_missing_binlog,
+            if_lost=config.snapshot.on_missing_binlog,
             wait_s=config.database.failover_wait_ms / 1000,
             uncounted="".join(sorted(skipped)),
             first_epoch=epoch,
@@ -288,7 +288,8 @@ class SessionBuilder:
         )
         topic_of = TopicNames(config.topics).table
         if resume.binlog_lost:
-            startup.request_full_resnapshot(transaction, state, captured=captured, topic_of=topic_of)
+            reads = rules.if_lost == "read"
+            startup.leave_lost_binlog(transaction, state, captured=captured, topic_of=topic_of, reads=reads)
         if resume.end is not None:
             startup.relocate_splits(transaction, state, resume.end)
         includes = config.filters.tables.includes

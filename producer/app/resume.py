@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 
@@ -37,8 +37,8 @@ class ResumePoint:
 class ResumeRules:
     """What the configuration says about resuming."""
 
-    resnapshot_if_lost: bool
-    """Start at the end of the binlog if the stored offset cannot be resumed."""
+    if_lost: Literal["fail", "read", "continue"]
+    """If the stored offset cannot be resumed: fail, or start at the end of the binlog, and read the tables again."""
     wait_s: float
     """How long to wait for a server that has not executed all that was read."""
     uncounted: str
@@ -59,15 +59,26 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
     try:
         position = _wait_for_source(source, state, stored, rules.wait_s, stopped)
     except BinlogError as error:
-        if not rules.resnapshot_if_lost:
+        if rules.if_lost == "fail":
             raise
-        log.warning(
-            "the stored offset cannot be resumed: changes since then are lost, all tables are read again",
-            reason=str(error),
-            hint="readers are told that the earlier rows of the tables are gone",
-        )
         # The epoch grows, so that everything read from here on sorts after everything read before.
-        return ResumePoint(StoredOffset(source.start_offset(epoch=stored.position.epoch + 1)), binlog_lost=True)
+        position = source.start_offset(epoch=stored.position.epoch + 1)
+        if rules.if_lost == "read":
+            log.warning(
+                "the stored offset cannot be resumed: changes since then are lost, all tables are read again",
+                reason=str(error),
+                hint="readers are told that the earlier rows of the tables are gone",
+            )
+        else:
+            log.error(
+                "the stored offset cannot be resumed: changes up to the end of the binlog are lost, no table is read",
+                lost_from=stored.position.to_json(),
+                lost_to=position.to_json(),
+                reason=str(error),
+                hint="topics and targets keep rows that are deleted or different by now: request a snapshot of the "
+                "tables that changed, or set snapshot.mode=when_needed for the next time",
+            )
+        return ResumePoint(StoredOffset(position), binlog_lost=True)
     if position.epoch == stored.position.epoch:
         return ResumePoint(replace(stored, position=position))
     marks = tuple(mark for mark in stored.transactions if _can_align(mark, rules.uncounted))

@@ -205,12 +205,18 @@ def find_former_tables(
     state.former.update(map(str, topics.with_records(new)))
 
 
-def request_full_resnapshot(
-    transaction: StreamTransaction, state: State, *, captured: Iterable[TableId], topic_of: Callable[[TableId], str]
+def leave_lost_binlog(
+    transaction: StreamTransaction,
+    state: State,
+    *,
+    captured: Iterable[TableId],
+    topic_of: Callable[[TableId], str],
+    reads: bool,
 ) -> None:
-    """Request an incremental snapshot of every captured table in the state, and update ``state``.
+    """Remove what waits for a part of the binlog that is lost, request snapshots of tables, and update ``state``.
 
-    What the topics have from before the gap may be gone: the tables leave (``former_tables.py``).
+    ``reads``: of all tables; else only of those that were being read. What the topics have of these tables from before
+    the gap may be gone: they leave (``former_tables.py``).
     """
     for xid in state.prepared:
         # Its end may be in the binlog that is lost; if not, its XA PREPARE is searched for at its XA COMMIT.
@@ -219,14 +225,22 @@ def request_full_resnapshot(
     _remove_splits(transaction, state, topic_of, lambda _table: True)
     _remove_keys(transaction, state, set(state.keys))
     known = state.captured
-    tables = sorted(table for table in captured if str(table) in known)
+    tables = sorted(
+        table
+        for table in captured
+        if str(table) in known and (reads or state.tables[str(table)].mode is not TableMode.STREAMING)
+    )
     for table in tables:
         state.tables[str(table)] = TableState(TableMode.STREAMING, fault=state.tables[str(table)].fault)
         transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
     _leave(transaction, state, tables)
     stored = IncrementalSnapshotQueue.from_state(state)
-    queue = stored.emptied().adding(SnapshotRequest(table, required=True) for table in tables)
-    _store_queue(transaction, state, stored, queue)
+    if reads:
+        queue = stored.emptied().adding(SnapshotRequest(table, required=True) for table in tables)
+    else:
+        queue = stored.requiring(tables, lambda _table: False)
+    if queue is not stored:
+        _store_queue(transaction, state, stored, queue)
 
 
 def request_snapshots(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.producer.snapshot.hooks import SnapshotHooks
-from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties
+from tests.support.capture import CaptureProcess, CaptureThread, eventually, properties, records_of
 from tests.support.incremental_checks import (
     incremental_ends,
     incremental_rows,
@@ -193,6 +194,39 @@ def test_tables_excluded_from_the_snapshot_are_streamed(
         ),
         ("COMPLETED", {"connector_name": prefix}),
     ]
+
+
+def test_when_needed_no_data_goes_on_after_binlog_loss(
+    own_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, own_database: Database
+) -> None:
+    """No row is read; what is lost is told with both its ends."""
+    _fill(own_database)
+    own_database.execute("CREATE TABLE u (id INT PRIMARY KEY)")
+    own_database.execute("INSERT INTO u VALUES (1)")
+    settings = properties(own_server, kafka_broker, prefix, own_database.name, {"snapshot.mode": "when_needed_no_data"})
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        own_database.execute("UPDATE t SET v = 'kept' WHERE id = 1")
+        capture.wait_position(own_server)
+    own_database.execute("UPDATE t SET v = 'lost' WHERE id = 2")
+    own_database.execute("FLUSH BINARY LOGS")
+    (file,) = own_database.execute("SHOW BINARY LOGS")[-1][:1]
+    own_database.execute("PURGE BINARY LOGS TO %s", (file,))
+    with capture_logs() as logs, CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        own_database.execute("UPDATE t SET v = 'later' WHERE id = 3")
+        capture.wait_position(own_server)
+    [lost] = [entry for entry in logs if "no table is read" in entry["event"]]
+    assert (lost["log_level"], lost["lost_from"]["epoch"], lost["lost_to"]["epoch"]) == ("error", 1, 2)
+    assert (lost["lost_to"]["file"], lost["lost_from"]["gtids"] != lost["lost_to"]["gtids"]) == (file, True)
+    assert incremental_ends(kafka_broker, prefix) == []
+    rows = [r.json["after"] for r in records_of(kafka_broker.bootstrap, prefix, own_database.name, "t") if r.value]
+    assert [(row["id"], row["v"]) for row in rows] == [(1, "kept"), (3, "later")]
+
+    with CaptureThread(settings) as capture:
+        own_database.execute("INSERT INTO u VALUES (2)")
+        capture.wait_position(own_server)
+    assert [r.json["op"] for r in records_of(kafka_broker.bootstrap, prefix, own_database.name, "u")] == ["c"]
 
 
 def test_when_needed_reads_the_tables_after_binlog_loss(

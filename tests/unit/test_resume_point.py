@@ -22,7 +22,7 @@ MOVED = MySqlOffset(4, "binlog.000001", 4, STORED.gtids, "new")
 END = MySqlOffset(4, "binlog.000002", 900, GtidSet.parse(f"{UUID}:1-12"), "new")
 MARK = TransactionMark(f"{UUID}:9", 3, 530, table_rows={"d.a": 10}, uncounted="t")
 LAST = TransactionCommit(f"{UUID}:8", "binlog.000007", 450, 1_790_000_000)
-RULES = ResumeRules(resnapshot_if_lost=False, wait_s=0.0, uncounted="t")
+RULES = ResumeRules(if_lost="fail", wait_s=0.0, uncounted="t")
 
 
 class Answers:

@@ -12,7 +12,16 @@ from tailrace.runtime.config.property import Property, ignored, rejected
 from tailrace.runtime.config.section import Section, supported
 from tailrace.runtime.config.value_types import BOOLEAN, decimal, integer, one_of
 
-SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always", "recovery", "configuration_based"]
+SnapshotMode = Literal[
+    "initial",
+    "initial_only",
+    "no_data",
+    "when_needed",
+    "when_needed_no_data",
+    "always",
+    "recovery",
+    "configuration_based",
+]
 
 _NO_LOCK = "snapshots take no locks"
 _JAVA_CLASS = "Java classes are not supported"
@@ -35,8 +44,8 @@ class SnapshotConfig(Section):
         default="initial",
         doc="When tables are read: once, while changes are streamed (initial); once, then the producer ends "
         "(initial_only); never (no_data; recovery, with a warning); at each start (always); once, and when "
-        "the binlog at the stored offset has been purged (when_needed); as the next three properties say "
-        "(configuration_based).",
+        "the binlog at the stored offset has been purged (when_needed); never, also then: changes are lost "
+        "(when_needed_no_data); as the next three properties say (configuration_based).",
         rejected_values={"custom": _JAVA_CLASS, "never": "Debezium has removed it; use no_data"},
     )
     configured_data: bool = supported(
@@ -139,7 +148,8 @@ class SnapshotConfig(Section):
 
     def should_snapshot(self, table: str) -> bool:
         """Return whether a table that has never been captured is read before its changes are streamed."""
-        reads = self.configured_data if self.mode == "configuration_based" else self.mode not in {"no_data", "recovery"}
+        never = {"no_data", "when_needed_no_data", "recovery"}
+        reads = self.configured_data if self.mode == "configuration_based" else self.mode not in never
         return reads and (not self.included or any_matches(self.included, table))
 
     @property
@@ -154,9 +164,12 @@ class SnapshotConfig(Section):
         return self.mode == "always" or (self.mode == "configuration_based" and configured)
 
     @property
-    def resnapshot_on_missing_binlog(self) -> bool:
-        """Whether tables are read again if the binlog at the stored offset has been purged."""
-        return self.mode == "when_needed" or (self.mode == "configuration_based" and self.configured_on_data_error)
+    def on_missing_binlog(self) -> Literal["fail", "read", "continue"]:
+        """What happens if the binlog at the stored offset has been purged; ``read``: all tables again."""
+        if self.mode == "when_needed_no_data":
+            return "continue"
+        needed = self.mode == "when_needed" or (self.mode == "configuration_based" and self.configured_on_data_error)
+        return "read" if needed else "fail"
 
     @cached_property
     def included(self) -> tuple[Pattern[str], ...]:
