@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -99,23 +100,10 @@ def topic_names(spark: SparkSession, client: Mapping[str, str], pattern: str) ->
         admin.close()
 
 
-def end_offsets(
-    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int]
-) -> dict[int, int]:
-    """Return the end offset of each partition; ``client`` has Kafka client options with their prefix ``kafka.``."""
-    return _offsets(spark, client, topic, partitions, "latest")
-
-
-def beginning_offsets(
-    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int]
-) -> dict[int, int]:
-    """Return the first offset of each partition, like ``end_offsets``."""
-    return _offsets(spark, client, topic, partitions, "earliest")
-
-
 def _offsets(
-    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int], which: str
+    spark: SparkSession, client: Mapping[str, str], topic: str, partitions: Iterable[int], *, which: str
 ) -> dict[int, int]:
+    """Return an offset of each partition; ``client`` has Kafka client options with their prefix ``kafka.``."""
     admin = open_admin(spark, client)
     try:
         found = listed_offsets(spark, admin, [(topic, number) for number in partitions], which)
@@ -124,16 +112,20 @@ def _offsets(
         admin.close()
 
 
+end_offsets: Final = partial(_offsets, which="latest")
+beginning_offsets: Final = partial(_offsets, which="earliest")
+
+
 def listed_offsets(
     spark: SparkSession, admin: Any, partitions: Iterable[tuple[str, int]], which: str = "latest"
 ) -> dict[tuple[str, int], int]:
     """Return offsets by a Java ``AdminClient``: ``latest`` or ``earliest``. Records of open transactions count."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - the arguments of the client are Java objects
-    kafka = jvm.org.apache.kafka
-    keys = {partition: kafka.common.TopicPartition(*partition) for partition in partitions}
-    specs = jvm.java.util.HashMap()
+    topic_partition = java_class(spark, "org.apache.kafka.common.TopicPartition")
+    spec = getattr(java_class(spark, "org.apache.kafka.clients.admin.OffsetSpec"), which)()
+    keys = {partition: topic_partition(*partition) for partition in partitions}
+    specs = java_class(spark, "java.util.HashMap")()
     for partition in keys.values():
-        specs.put(partition, getattr(kafka.clients.admin.OffsetSpec, which)())
+        specs.put(partition, spec)
     found = admin.listOffsets(specs)
     return {key: int(found.partitionResult(partition).get().offset()) for key, partition in keys.items()}
 

@@ -29,7 +29,7 @@ from tailrace.spark_consumer.sink.base import TableBatch, Write
 from tailrace.spark_consumer.small_data import SMALL_OFFSETS, interpreted
 from tailrace.spark_consumer.source.kafka import new_changelog_remedy
 from tailrace.spark_consumer.tables.work import CACHE, TablePart
-from tailrace.spark_consumer.transform.failing_record import failures_named
+from tailrace.spark_consumer.transform.table_transform import failures_named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,7 +22,7 @@ from tailrace.spark_consumer.source.kafka_admin import end_offsets
 from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRange
 from tailrace.spark_consumer.tables.reasons import ends_too_early
 from tailrace.spark_consumer.tables.work import CACHE, TablePart
-from tailrace.spark_consumer.transform.failing_record import failures_named
+from tailrace.spark_consumer.transform.table_transform import failures_named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

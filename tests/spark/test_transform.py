@@ -25,9 +25,8 @@ from tailrace.spark_consumer.source.json_decoder import image_fields, row_type
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 from tailrace.spark_consumer.transform.columns import find_columns
-from tailrace.spark_consumer.transform.failing_record import failing_record
 from tailrace.spark_consumer.transform.rules import Rules, read_rules
-from tailrace.spark_consumer.transform.table_transform import TableTransform
+from tailrace.spark_consumer.transform.table_transform import TableTransform, failing_record
 from tailrace.spark_consumer.transform.transforms import Transforms
 from tests.spark.records import connect, decimal, table_schema
 
