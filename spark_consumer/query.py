@@ -17,7 +17,7 @@ from tailrace.spark_consumer.errors import as_tailrace_error
 from tailrace.spark_consumer.monitor.status import Status, reported_offsets
 from tailrace.spark_consumer.pipeline import Pipeline
 from tailrace.spark_consumer.sink.routing import QuerySink
-from tailrace.spark_consumer.source.kafka import read_stream, stream_options
+from tailrace.spark_consumer.source.kafka import stream_options
 from tailrace.spark_consumer.source.kafka_admin import topic_names
 from tailrace.spark_consumer.source.ranges import require_offsets
 from tailrace.spark_consumer.source.topics import subscribe_pattern
@@ -190,7 +190,9 @@ class RunningQuery:
             max_offsets=config.max_offsets,
             extra=config.source_options,
         )
-        writer: Any = read_stream(spark, options).writeStream.queryName(config.name)
+        # The stream plans the batches. Its records are never read: each table reads its own range.
+        stream = spark.readStream.format("kafka").options(**options).load()
+        writer: Any = stream.writeStream.queryName(config.name)
         writer = writer.option("checkpointLocation", config.checkpoint).foreachBatch(self._keep_error(self._pipeline))
         if config.available_now:
             writer = writer.trigger(availableNow=True)

@@ -90,10 +90,6 @@ class TableState:
         is_start = self.starts is None or self.starts == found.begins
         return is_start and all(self.ends.get(p) == end for p, end in found.ends.items())
 
-    def ends_after(self, found: TopicRange | None) -> Mapping[int, int]:
-        """Return the ends when the records of a range are counted too."""
-        return {**self.ends, **(found.ends if found else {})}
-
     def uncounted(self) -> TableState:
         """Return the state when records are read a second time, or of another topic: nothing is counted."""
         moved = MovedKeys(self.moved_keys.partitions)

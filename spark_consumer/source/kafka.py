@@ -87,16 +87,6 @@ def stream_options(
     }
 
 
-def read_stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """Return the stream that plans the batches. Its records are never read: each table reads its own range."""
-    return spark.readStream.format("kafka").options(**options).load()
-
-
-def read_range(spark: SparkSession, options: Mapping[str, str], found: TopicRange) -> DataFrame:
-    """Return the raw records of one topic in its range; ``options`` come from ``range_options``."""
-    return select_raw(read_raw(spark, options, found))
-
-
 def read_raw(spark: SparkSession, options: Mapping[str, str], *ranges: TopicRange) -> DataFrame:
     """Return the records of some topics in their ranges with all columns of Spark's Kafka source."""
     starts = {found.topic: {str(number): each.start for number, each in found.partitions.items()} for found in ranges}

@@ -9,7 +9,7 @@ snapshot, and how many partitions a topic had (schemas/watermark.py).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -127,21 +127,18 @@ class SplitEnds:
         with self._lock:
             return set(self._pending)
 
-    def limit(self, topic: str, ends: Mapping[int, int]) -> None:
-        """Set where the partitions of a topic ended after its certificates were read."""
-        with self._lock:
-            self._limits[topic] = ends
+    def passed(self, topic: str, read: Mapping[int, int], ends: Callable[[], Mapping[int, int]]) -> bool:
+        """Return whether a topic is read so far that every record which its certificates count is read.
 
-    def has_limit(self, topic: str) -> bool:
-        """Return whether ``limit`` was called since the last certificates of a topic were read."""
-        with self._lock:
-            return topic in self._limits
-
-    def passed(self, topic: str, read: Mapping[int, int]) -> bool:
-        """Return whether a topic is read so far that every record which its certificates count is read."""
+        ``ends`` returns where the partitions end now; it is called once for the last certificates that were read.
+        """
         with self._lock:
             limits = self._limits.get(topic)
-        return limits is not None and all(read.get(partition, 0) >= end for partition, end in limits.items())
+        if limits is None:
+            limits = ends()
+            with self._lock:
+                self._limits[topic] = limits
+        return all(read.get(partition, 0) >= end for partition, end in limits.items())
 
     def release(self, topic: str, splits: Iterable[str]) -> None:
         """Forget the certificates of splits that are complete."""

@@ -29,7 +29,7 @@ from tailrace.spark_consumer.small_data import SMALL_OFFSETS
 from tailrace.spark_consumer.source.formats.record_format import RecordFormat
 from tailrace.spark_consumer.source.group_reader import RawRows, SharedReads
 from tailrace.spark_consumer.source.json_decoder import failure_prefix
-from tailrace.spark_consumer.source.kafka import load_remedy, read_range, read_raw
+from tailrace.spark_consumer.source.kafka import load_remedy, read_raw, select_raw
 from tailrace.spark_consumer.source.kafka_admin import unknown_id
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
@@ -225,7 +225,7 @@ class Reading:
     def read(self, spark: SparkSession, found: TopicRange) -> DataFrame:
         """Return the raw records of a range."""
         shared = None if self.shared is None else self.shared.records(found)
-        records = read_range(spark, self.source, found) if shared is None else shared
+        records = select_raw(read_raw(spark, self.source, found)) if shared is None else shared
         if found.offsets <= SMALL_OFFSETS:
             # One task: no step of the batch exchanges records between tasks.
             records = records.coalesce(1)

@@ -110,9 +110,7 @@ class Snapshots:
         read: Mapping[int, int],
     ) -> bool:
         """Return whether Kafka has removed the records. Raises IncompleteTopicError unless that is accepted."""
-        if not self.ends.has_limit(topic):
-            self.ends.limit(topic, end_offsets(spark, self.reading.source, topic, read))
-        if not self.ends.passed(topic, read):
+        if not self.ends.passed(topic, read, lambda: end_offsets(spark, self.reading.source, topic, read)):
             return False
         if before.unverified:
             # Nothing is missing: what a range begins with is there, or its read fails.

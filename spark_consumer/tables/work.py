@@ -110,7 +110,7 @@ class TablePart(ABC):
             batch=self._batch_id,
             idle=self._range is None,
             starts={} if self._range is None else self._range.begins,
-            ends=before.ends_after(self._range),
+            ends={**before.ends, **(self._range.ends if self._range else {})},
             progress=progress,
             topic_id=self._reading.topic_id(self._topic) or before.topic_id,
             begins=self._snapshots.begins(self._topic, before, self._begins),
