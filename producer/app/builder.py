@@ -267,6 +267,7 @@ class SessionBuilder:
             wait_s=config.database.failover_wait_ms / 1000,
             uncounted="".join(sorted(skipped)),
             first_epoch=epoch,
+            start_at=config.ops.start_at,
         )
         resume = resume_point(self._source, state, rules, self._process.stop)
         if new or resume.binlog_lost:

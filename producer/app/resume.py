@@ -45,15 +45,20 @@ class ResumeRules:
     """Operations that are not written."""
     first_epoch: int = 1
     """The epoch of a first start."""
+    start_at: str | None = None
+    """Where the first start begins; None: at the end of the binlog."""
 
 
 def resume_point(source: Source, state: State, rules: ResumeRules, stopped: threading.Event) -> ResumePoint:
     """Return the stored offset, or the end of the binlog on the first start.
 
     Raises BinlogError if the source no longer has the binlog behind the stored offset, or is another source;
-    SourceUnavailableError if the source changes meanwhile, or the process is stopped while it waits for the source.
+    ConfigError if it does not have the place of a first start; SourceUnavailableError if it changes meanwhile, or the
+    process is stopped while it waits for the source.
     """
     stored = state.offset
+    if stored is None and rules.start_at:
+        return ResumePoint(StoredOffset(source.earlier_offset(rules.start_at, epoch=rules.first_epoch)))
     if stored is None:
         return ResumePoint(StoredOffset(source.start_offset(epoch=rules.first_epoch)))
     try:

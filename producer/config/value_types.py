@@ -59,6 +59,17 @@ POSITION: Final[ValueType[str | datetime]] = ValueType(
 )
 
 
+def _start(text: str) -> str:
+    if re.match(r"\d{4}-\d\d-\d\d", text.strip()):
+        raise ValueError
+    return TEXT.read(text)
+
+
+START: Final = ValueType(
+    "earliest, a GTID set, or, of a server without GTIDs, a file and position as binlog.000003:4711", _start
+)
+
+
 def _operations(text: str) -> frozenset[str]:
     found = frozenset(part.strip().lower() for part in text.split(","))
     if found == {"none"}:

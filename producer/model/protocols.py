@@ -330,6 +330,12 @@ class Source(Protocol):
     def start_offset(self, *, epoch: int = 1) -> Offset:
         """Return the offset of a stream that starts now, at the end of the log."""
 
+    def earlier_offset(self, text: str, *, epoch: int) -> Offset:
+        """Return the offset of a stream that starts at an older place of the log, as ``tailrace.start.at`` names it.
+
+        Raises ConfigError if the source does not have all that follows, or names places otherwise.
+        """
+
     def resume_offset(
         self,
         stored: Offset,

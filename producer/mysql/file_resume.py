@@ -18,7 +18,7 @@ from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.file_offset import FileOffset
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.mysql.resume import FILE_START, event_at
+from tailrace.producer.mysql.resume import FILE_START, GTID_EVENTS, event_at
 
 log = structlog.get_logger(__name__)
 
@@ -69,6 +69,18 @@ def resume_in_file(
         # A request has 32 bits for a position, and the end of a file may be above 4 GB.
         return FileOffset.at(stored.epoch, following[0], FILE_START, stored.server_uuid)
     return stored
+
+
+def begin_in_file(session: Connection[Any], position: FileOffset) -> FileOffset:
+    """Return where a stream starts at a position of a person. Raises BinlogError if no transaction begins there."""
+    found = resume_in_file(session, position, started=(), required=())
+    event = event_at(session, found)
+    if event is not None and event[0] not in _BEGINS:
+        raise BinlogError("no transaction begins at the position", file=found.file, pos=found.pos, event=event[0])
+    return found
+
+
+_BEGINS: Final = frozenset({*GTID_EVENTS, "Anonymous_Gtid", "Format_desc", "Previous_gtids", "Rotate", "Stop"})
 
 
 def _require_server(session: Connection[Any], stored: FileOffset) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from pymysql.connections import Connection
 
@@ -131,6 +131,20 @@ class MySqlOffset(NamedTuple):
             raise ValueError("a position without GTIDs")
         gtids = GtidSet.parse(position.gtids)
         return cls(position.epoch, position.file, position.pos, gtids, position.server_uuid)
+
+
+AnyOffset = TypeVar("AnyOffset", bound=MySqlOffset)
+
+
+def named_set(offset: AnyOffset) -> AnyOffset:
+    """Return an offset that a person has named if it has GTIDs. Raises BinlogError for a file and position."""
+    if offset.file and not offset.gtids:
+        raise BinlogError(
+            "transactions have GTIDs here, and what precedes a file and position is not known: name a GTID set",
+            file=offset.file,
+            pos=offset.pos,
+        )
+    return offset
 
 
 def mysql_offset(offset: Offset) -> MySqlOffset:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import structlog
 from pymysql.connections import Connection
@@ -18,7 +18,7 @@ from tailrace.producer.model.binlog_events import TransactionCommit
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.gtid import GtidSet
-from tailrace.producer.mysql.offset import MySqlOffset
+from tailrace.producer.mysql.offset import AnyOffset, MySqlOffset
 from tailrace.schemas.sequence import file_number
 
 log = structlog.get_logger(__name__)
@@ -55,9 +55,6 @@ def read_history(session: Connection[Any]) -> ServerHistory:
     purged = GtidSet.parse(database.purged_gtids(session))
     executed = GtidSet.parse(database.executed_gtids(session))
     return ServerHistory(database.server_uuid(session), purged, executed, _GTID)
-
-
-AnyOffset = TypeVar("AnyOffset", bound=MySqlOffset)
 
 
 def resume_offset(
@@ -175,6 +172,14 @@ def _numbering_continues(
             size=size,
         )
     return stored.pos == size or _is_next(session, history, stored)
+
+
+def earlier_offset(session: Connection[Any], history: ServerHistory, named: AnyOffset) -> AnyOffset:
+    """Return where a stream starts that leaves out the GTIDs of ``named``; see ``resume_offset`` for the errors."""
+    _require_binlog(history, named)
+    _require_transactions(history.executed, named, (), ())
+    # The first events set the actual coordinates.
+    return named._replace(file=str(query(session, "SHOW BINARY LOGS")[0][0]), pos=FILE_START)
 
 
 def _is_next(session: Connection[Any], history: ServerHistory, stored: MySqlOffset) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from pymysql.connections import Connection
 
+from tailrace.producer.errors import BinlogError, SourceBehindError
 from tailrace.producer.model.binlog_events import TableVersion, TransactionCommit, TransactionPrepared
 from tailrace.producer.model.protocols import ChangeStream, Offset, TableFilter
 from tailrace.producer.model.table import TableId
@@ -25,14 +26,18 @@ from tailrace.producer.mysql.catalog_session import MySqlCatalogSession
 from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.file_offset import FileOffset
-from tailrace.producer.mysql.file_resume import resume_in_file
+from tailrace.producer.mysql.file_resume import begin_in_file, resume_in_file
 from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
-from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
+from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset, named_set
 from tailrace.producer.mysql.snapshot_session import VISIBLE_S, MySqlSnapshotSession
 from tailrace.producer.mysql.watermark import current_offset, named_offset
+from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.watermark import read_position
 
 log = structlog.get_logger(__name__)
+
+EARLIEST: Final = "earliest"
+"""The oldest place of the binlog, as a start."""
 
 
 class MySqlSource:
@@ -183,6 +188,30 @@ class MySqlSource:
                 end.wait_until_executed(session, VISIBLE_S)
         log.info("the stream starts at the end of the binlog", **_facts(end))
         return end if isinstance(end, FileOffset) else end._replace(pos=resume.FILE_START)
+
+    def earlier_offset(self, text: str, *, epoch: int) -> MySqlOffset:
+        """Resolve ``earliest``, a GTID set, or without GTIDs a file and position at which a transaction begins."""
+        with closing(self.connect()) as session:
+            try:
+                found = self._earlier_offset(session, text)
+            except (BinlogError, SourceBehindError) as error:
+                facts = ", ".join(f"{name} {value}" for name, value in error.context.items())
+                raise ConfigError([f"tailrace.start.at: {text[:100]!r}: {error.message} ({facts})"]) from error
+        found = found._replace(epoch=epoch)
+        log.info("the stream starts at an older place of the binlog", start_at=text, **_facts(found))
+        return found
+
+    def _earlier_offset(self, session: Connection[Any], text: str) -> MySqlOffset:
+        end = current_offset(session)
+        if not isinstance(end, FileOffset):
+            history = resume.read_history(session)
+            named = end._replace(gtids=history.purged) if text == EARLIEST else named_set(named_offset(session, text))
+            return resume.earlier_offset(session, history, named)
+        if text == EARLIEST:
+            oldest = str(database.query(session, "SHOW BINARY LOGS")[0][0])
+            return end.at(end.epoch, oldest, resume.FILE_START, end.server_uuid)
+        named = named_offset(session, text)
+        return begin_in_file(session, end.at(end.epoch, named.file, named.pos, end.server_uuid))
 
     def resume_offset(
         self,

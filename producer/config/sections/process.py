@@ -1,18 +1,25 @@
-"""The process: its end, HTTP port and log."""
+"""The process: its start and end, HTTP port and log."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from tailrace.producer.config.value_types import POSITION
+from tailrace.producer.config.value_types import POSITION, START
 from tailrace.runtime.config.section import Section, supported
 from tailrace.runtime.config.value_types import TEXT, integer, one_of
 from tailrace.runtime.logging import LogFormat, LogLevel
 
 
 class OpsConfig(Section):
-    """When the process ends, and how it can be observed."""
+    """Where the stream begins and ends, and how it can be observed."""
 
+    start_at: str | None = supported(
+        "tailrace.start.at",
+        START,
+        doc="Where the first start of a prefix begins, for tables that no snapshot reads (`snapshot.mode=no_data`): "
+        "`earliest`, the oldest binlog that the source has; a GTID set, behind it; of a MySQL server without GTIDs a "
+        "file and position. Otherwise at the end of the binlog. Later starts resume.",
+    )
     stop_at: str | datetime | None = supported(
         "tailrace.stop.at",
         POSITION,

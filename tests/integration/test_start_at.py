@@ -1,0 +1,137 @@
+"""tailrace.start.at: the first start of a prefix begins at an older place of the binlog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace.runtime.errors import ConfigError
+from tests.support.capture import CaptureThread, eventually, properties, records_of
+from tests.support.database import Database
+from tests.support.mariadb import family
+
+if TYPE_CHECKING:
+    from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mysql import MySqlServer
+
+MARIADB = {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector"}
+
+
+def _capture(
+    database: Database, broker: KafkaBroker, prefix: str, start_at: str, **changes: str
+) -> list[tuple[str, dict[str, Any] | None]]:
+    """Capture up to the end of the binlog; return op and row of all records of table t."""
+    given = {"snapshot.mode": "no_data", "tailrace.start.at": start_at, "tailrace.stop.at": "latest", **changes}
+    settings = properties(database.server, broker, prefix, database.name, given)
+    with CaptureThread(settings) as capture:
+        eventually(lambda: not capture.running, "the end of the binlog")
+    records = [r.json for r in records_of(broker.bootstrap, prefix, database.name, "t") if r.value]
+    return [(record["op"], record["after"]) for record in records]
+
+
+def _history(database: Database) -> None:
+    """Create the table, change it and its definition, twice."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    database.execute("INSERT INTO t VALUES (1, 10), (2, 20)")
+    database.execute("ALTER TABLE t ADD w INT DEFAULT 5")
+    database.execute("UPDATE t SET v = 11 WHERE id = 1")
+    database.execute("FLUSH BINARY LOGS")
+    database.execute("DELETE FROM t WHERE id = 2")
+
+
+HISTORY = [
+    ("c", {"id": 1, "v": 10}),
+    ("c", {"id": 2, "v": 20}),
+    ("u", {"id": 1, "v": 11, "w": 5}),
+    ("d", None),
+]
+"""Rows as they were: with the definition of that time."""
+
+
+def test_gtid_set_and_restart(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """What the set has is left out. A later start resumes, whatever the property is then."""
+    [[before]] = database.execute("SELECT @@global.gtid_executed")
+    _history(database)
+    assert _capture(database, kafka_broker, prefix, before) == HISTORY
+    database.execute("INSERT INTO t VALUES (3, 30, 31)")
+    later = [*HISTORY, ("c", {"id": 3, "v": 30, "w": 31})]
+    assert _capture(database, kafka_broker, prefix, "earliest") == later
+
+
+def test_initial_snapshot_of_tables_whose_history_is_read(
+    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+) -> None:
+    """Their rows are read, and what is older is not written behind them."""
+    [[before]] = database.execute("SELECT @@global.gtid_executed")
+    _history(database)
+    found = _capture(database, kafka_broker, prefix, before, **{"snapshot.mode": "initial"})
+    rows: dict[int, Any] = {}
+    for op, row in found:
+        if row is not None:
+            rows[row["id"]] = row
+        elif op == "d":
+            rows.pop(2, None)
+    assert rows == {1: {"id": 1, "v": 11, "w": 5}}
+
+
+def test_places_that_the_binlog_does_not_have(
+    own_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, own_database: Database
+) -> None:
+    """They are refused before anything is written; earliest is what there is."""
+    _history(own_database)
+    (file,) = own_database.execute("SHOW BINARY LOGS")[-1][:1]
+    [[executed, server]] = own_database.execute("SELECT @@global.gtid_executed, @@server_uuid")
+    own_database.execute("PURGE BINARY LOGS TO %s", (file,))
+    wrong = {
+        f"{server}:1": "has purged binlog files",
+        f"{executed.rpartition('-')[0]}-900000": "has not executed",
+        f"{file}:4": "name a GTID set",
+        "yesterday": "is no GTID set",
+    }
+    for text, message in wrong.items():
+        with pytest.raises(ConfigError, match=message):
+            _capture(own_database, kafka_broker, prefix, text)
+    with pytest.raises(ConfigError, match=r"tailrace\.start\.at"):
+        _capture(own_database, kafka_broker, prefix, "2026-01-31T06:00:00Z")
+    assert not [t for t in kafka_broker.admin().list_topics(timeout=60).topics if t.startswith(f"{prefix}.d")]
+    assert _capture(own_database, kafka_broker, prefix, "earliest") == HISTORY[-1:]
+
+
+@pytest.mark.long
+def test_file_and_position_without_gtids(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """A transaction must begin there. A GTID set means nothing."""
+    from tests.embedded.mysql import MySqlServer  # noqa: PLC0415
+
+    with MySqlServer(settings={"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}) as server:
+        database = Database(server, "shop")
+        file, pos = database.execute("SHOW MASTER STATUS")[0][:2]
+        _history(database)
+        for text, message in {
+            f"{file}:{pos + 1}": "no event begins",
+            f"{file}:{pos + 100_000}": "ends before",
+            "binlog.000900:4": "no longer has the binlog file",
+            "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5": "is a GTID set",
+        }.items():
+            with pytest.raises(ConfigError, match=message):
+                _capture(database, kafka_broker, prefix, text)
+        assert _capture(database, kafka_broker, prefix, f"{file}:{pos}") == HISTORY
+        assert _capture(database, kafka_broker, f"{prefix}e", "earliest") == HISTORY
+
+
+@pytest.mark.long
+@pytest.mark.mariadb
+def test_mariadb(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """A GTID position, and the oldest file."""
+    from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415
+
+    with MariaDbServer(settings=SOURCE) as server:
+        database = Database(family(server), "shop")
+        [[before]] = database.execute("SELECT @@global.gtid_binlog_pos")
+        _history(database)
+        assert _capture(database, kafka_broker, prefix, before, **MARIADB) == HISTORY
+        assert _capture(database, kafka_broker, f"{prefix}e", "earliest", **MARIADB) == HISTORY
+        with pytest.raises(ConfigError, match="name a GTID set"):
+            _capture(database, kafka_broker, f"{prefix}f", "binlog.000001:4", **MARIADB)
