@@ -38,7 +38,6 @@ PICKED = (
     ("delete", CUSTOMERS, 4),
     ("key-change-delete", CUSTOMERS, 6),
     ("truncate", ORDERS, 2),
-    ("transaction-begin", TRANSACTIONS, 0),
     ("transaction-end", TRANSACTIONS, 1),
     ("heartbeat", HEARTBEATS, 0),
     ("schema-change", PREFIX, -1),
