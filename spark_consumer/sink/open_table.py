@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import structlog
 from pyspark.sql import functions as fn
 
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.outcome import Evolved
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.normalize.latest import later
 from tailrace.spark_consumer.normalize.rowkind import upsert_columns
 from tailrace.spark_consumer.sink.ledger import Ledger, changed_meanwhile
-from tailrace.spark_consumer.sink.state import SEVERAL
+from tailrace.spark_consumer.sink.state import OF_A_SHARD, SEVERAL, TargetState
 from tailrace.spark_consumer.sink.target_table import Table
 from tailrace.spark_consumer.small_data import ColumnCache
 from tailrace.spark_consumer.source.common_type import convert_value, failing
@@ -93,6 +94,29 @@ class OpenTable(Generic[Table]):
         """What is known to be applied; nothing if that is not known."""
         return self.ledger or Ledger(self.topic)
 
+    def claim_shard(self, state: TargetState | None = None) -> None:
+        """Store the values of the shard, and what is its own of a state. Raises SinkError if another topic has them."""
+        table, shard = self.table, self.table.shard
+        assert shard is not None
+        properties = replace(state or TargetState(), shard=shard.text).properties
+        wanted = {name: value for name, value in properties.items() if name in OF_A_SHARD}
+        shard.require_own(shard.owners(table.properties), table.name)
+        if all(table.properties.get(name) == value for name, value in wanted.items()):
+            return
+        table.set(wanted)
+        table.refresh()
+        try:
+            shard.require_own(shard.owners(table.properties), table.name)
+        except SinkError:
+            table.unset(*wanted)  # another query has stored the same meanwhile
+            raise
+
+    def has_rows_of_shard(self) -> bool:
+        """Return whether the table has rows of the shard."""
+        assert self.table.shard is not None
+        condition = self.table.shard.condition(self.table.columns)
+        return bool(condition) and not self.table.rows().where(condition).limit(1).isEmpty()
+
     def stored_columns(self, schema: TableSchema) -> list[Column]:
         """Return the columns of an upsert batch that the table has: of the source, the sequence, those of the layout.
 
@@ -149,7 +173,7 @@ class OpenTable(Generic[Table]):
         if found is not None and not found.is_same(Ledger(self.topic)):
             return found  # also a truncation alone is one that the next commit follows
         # No commit names the shard. In a copy of a table it can have rows, and what they come from is not known.
-        return None if table.has_rows_of_shard() else Ledger(self.topic)
+        return None if self.has_rows_of_shard() else Ledger(self.topic)
 
     def truncations(self, truncated: Sequence | None) -> tuple[Sequence | None, Sequence | None]:
         """Return the truncation that the table has had, and the last one; the same if nothing is to do.

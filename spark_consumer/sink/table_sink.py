@@ -112,7 +112,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         if table.shard is None:
             ledger.require_same_topic(topic_id, "the table", hint=NEW_TOPIC_REMEDY, table=table.name)
         elif ledger.is_of_another_topic(topic_id):
-            if table.has_rows_of_shard():
+            if opened.has_rows_of_shard():
                 condition = table.shard.condition(table.columns)
                 ledger.require_same_topic(
                     topic_id,
@@ -139,7 +139,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
             opened.begin()
             opened.is_empty = True
         elif table.shard is not None and table.state.topic == SEVERAL:
-            table.claim_shard(caught_up(self._owned_by(schema, layout, loads=is_empty), schema, alterations))
+            opened.claim_shard(caught_up(self._owned_by(schema, layout, loads=is_empty), schema, alterations))
             opened.is_empty |= is_empty
             log.info("table shared", table=table.name, topic=schema.topic)
         owner = table.state.topic
@@ -154,7 +154,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
                 batch_topic=schema.topic,
             )
         if table.shard is not None:
-            table.claim_shard()
+            opened.claim_shard()
         if opened.prepared_for != (schema, alterations):
 
             def bring() -> Evolved:

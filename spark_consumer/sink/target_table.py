@@ -5,10 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
@@ -19,7 +17,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.normalize.rowkind import check_names
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import IS_DELETED, PLAIN, Layout
-from tailrace.spark_consumer.sink.state import COMMIT_OF_ALTERATION, OF_A_SHARD, PROPERTIES, Shard, TargetState
+from tailrace.spark_consumer.sink.state import COMMIT_OF_ALTERATION, PROPERTIES, Shard, TargetState
 from tailrace.spark_consumer.sink.statements import RowChanges, alter_clause, assignments, merge_statement
 from tailrace.spark_consumer.sink.table_names import Location, literal, quote
 from tailrace.spark_consumer.sink.target import (
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tailrace.spark_consumer.evolution.plan import Fill, TypeChange
-
-_NOTHING: Final = TargetState()
 
 
 class TargetTable(ABC):
@@ -168,8 +164,7 @@ class TargetTable(ABC):
     @property
     def column_names(self) -> Sequence[str]:
         """The names of all columns."""
-        names: Sequence[str] = self.columns.names
-        return names
+        return [each.name for each in self.columns]
 
     def kinds(self, schema: TableSchema) -> tuple[Mapping[str, tp.DataType], Mapping[str, tp.DataType]]:
         """Return the types of the columns that the source gives, or gave: those of the table, those of the schema."""
@@ -194,8 +189,7 @@ class TargetTable(ABC):
         """Return the types of a column of a layout that is stored with another one."""
         name, wanted = column.name.lower(), column.dataType
         found = next((each.dataType for each in self.columns if each.name.lower() == name), wanted)
-        fits = common_type(wanted, found) == found
-        return None if fits else (found.simpleString(), wanted.simpleString())
+        return None if common_type(wanted, found) == found else (found.simpleString(), wanted.simpleString())
 
     def require_owned(self, schema: TableSchema) -> None:
         """Raise SinkError for a table that is not one of the captured table with its key."""
@@ -235,7 +229,7 @@ class TargetTable(ABC):
             self.set(needed)
         for operation in operations:
             if isinstance(operation, Note):
-                self._store(operation.state, before)
+                self.store(operation.state, before)
                 before = operation.state
             elif isinstance(operation, Add) and self.shard is not None:
                 added = operation.left(self.column_names)
@@ -254,8 +248,9 @@ class TargetTable(ABC):
 
     def explain(self, operations: Sequence[Operation]) -> str:
         """Return what a person runs to carry out operations: rows are removed first, and properties set."""
-        given = [each.properties for each in operations if isinstance(each, SetProperties)]
-        settings = dict(chain(self.needed_properties(operations).items(), *(each.items() for each in given)))
+        settings = self.needed_properties(operations)
+        for each in operations:
+            settings |= each.properties if isinstance(each, SetProperties) else {}
         first: list[Operation] = [each for each in operations if isinstance(each, RemoveRows)]
         if settings:
             first.append(SetProperties(settings))
@@ -327,12 +322,9 @@ class TargetTable(ABC):
         """What is stored of the topic."""
         return TargetState.from_properties(self.properties)
 
-    def store(self, state: TargetState) -> None:
-        """Store what has changed."""
-        self._store(state, self.state)
-
-    def _store(self, state: TargetState, before: TargetState) -> None:
-        changed, gone = state.since(before)
+    def store(self, state: TargetState, before: TargetState | None = None) -> None:
+        """Store what has changed, since ``before`` if it is given."""
+        changed, gone = state.since(before or self.state)
         if changed:
             self.set(changed)
         if gone:
@@ -376,28 +368,6 @@ class TargetTable(ABC):
         if shard is not None and not (self.exists and self.state.topic == shard.topic):
             self.shard = shard
         self.refresh()
-
-    def claim_shard(self, state: TargetState = _NOTHING) -> None:
-        """Store the values of the shard, and what is its own of a state. Raises SinkError if another topic has them."""
-        assert self.shard is not None
-        properties = replace(state, shard=self.shard.text).properties
-        wanted = {name: value for name, value in properties.items() if name in OF_A_SHARD}
-        self.shard.require_own(self.shard.owners(self.properties), self.name)
-        if all(self.properties.get(name) == value for name, value in wanted.items()):
-            return
-        self.set(wanted)
-        self.refresh()
-        try:
-            self.shard.require_own(self.shard.owners(self.properties), self.name)
-        except SinkError:
-            self.unset(*wanted)  # another query has stored the same meanwhile
-            raise
-
-    def has_rows_of_shard(self) -> bool:
-        """Return whether the table has rows of the shard."""
-        assert self.shard is not None
-        condition = self.shard.condition(self.columns)
-        return bool(condition) and not self.rows().where(condition).limit(1).isEmpty()
 
     def refresh(self) -> None:
         """Read properties and columns again: another shard may have changed them."""
