@@ -46,7 +46,6 @@ class Endpoints:
     is_ready: Callable[[], bool]
 
     def response(self, path: str) -> Response:
-        """Return the response to a request."""
         match path:
             case "/status":
                 body = orjson.dumps(self.status(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -125,7 +124,6 @@ class HttpServer:
         await server.close_all_connections()
 
     def close(self) -> None:
-        """Stop serving."""
         self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
 

@@ -22,7 +22,6 @@ class NewerFormatError(TailraceError):
 
 @cache
 def program_version() -> str:
-    """Return the version of Tailrace that runs."""
     return version("tailrace")
 
 

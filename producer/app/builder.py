@@ -141,7 +141,6 @@ class SessionBuilder:
         )
 
     def build(self, *, resnapshot: bool) -> CaptureSession:
-        """Return a session that is ready to run."""
         config = self._config
         session = self._resources.add(self._source.open_snapshot_session())
         # Used by the stream's thread to look up what the binlog does not say about a table.
@@ -240,7 +239,6 @@ class SessionBuilder:
         return sorted([*present, *(table for table in checked.captured if table not in checked.faults)])
 
     def _ensure_topics(self) -> CaptureTopics:
-        """Create the topics that do not belong to a table."""
         admin = Topics(self._kafka)
         topics = CaptureTopics(self._config, admin)
         self._created_topics = topics.ensure_own()
@@ -377,7 +375,6 @@ class SessionBuilder:
         return sorted(pending, key=lambda table: str(table) not in stored)
 
     def _track_faulty(self, restored: Restored, table: TableId, reason: str | None, fault: TableFault | None) -> None:
-        """Track a table in error, for a reason that was just found or for its stored fault."""
         restored.registry.track(table, TableMode.ERROR).fault = fault
         reason = reason or (fault.reason if fault is not None else "")
         if self._status.table_failed(table, reason, fault.at if fault is not None else None):

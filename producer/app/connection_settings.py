@@ -15,7 +15,6 @@ from tailrace.producer.mysql.source import MySqlSource
 
 
 def source_settings(config: ProducerConfig) -> SourceSettings:
-    """Return the connection settings of the source."""
     database = config.database
     return SourceSettings(
         host=database.hostname,
@@ -48,7 +47,6 @@ _SOURCES: Final[Mapping[str, type[MySqlSource]]] = {"mysql": MySqlSource, "maria
 
 
 def kafka_settings(config: ProducerConfig) -> KafkaSettings:
-    """Return the connection settings of Kafka."""
     return KafkaSettings(
         config.kafka.bootstrap_servers,
         config.kafka.client_settings(),

@@ -53,7 +53,6 @@ def signal_consumer(config: ProducerConfig) -> ClientConfig:
 
 
 def ensure_signal_topics(config: ProducerConfig, topics: Topics) -> None:
-    """Create the topics of the configured channels."""
     notifications, signals, replicas = config.notifications, config.signals, config.topics.replication_factor
     if "sink" in notifications.channels and notifications.topic is not None:
         topics.ensure([TopicSpec(notifications.topic, replication_factor=replicas)])
@@ -93,7 +92,6 @@ class SignalService:
             self._channels = Channels(openers, mailbox.submit, self._process, interval_s=interval_s)
 
     def table(self) -> SignalTable | None:
-        """Return the signal table, if one is configured."""
         table = self._config.signals.table
         if table is None:
             return None
@@ -114,17 +112,14 @@ class SignalService:
             yield partial(FileChannel, Path(signals.file), last_digest=offsets.file)
 
     def _process(self, signals: Signals, advance: AdvanceOffsets) -> None:
-        """Process the signals of a channel and commit."""
         self.processor.process(signals, advance(self.processor.offsets))
         self._transaction.commit()
 
     def start(self) -> None:
-        """Start polling the channels."""
         if self._channels is not None:
             self._channels.start()
 
     def close(self) -> None:
-        """Stop polling the channels."""
         if self._channels is not None:
             self._channels.close()
 
@@ -142,7 +137,6 @@ class _SignalTable:
 
 
 def notification_service(config: ProducerConfig, transaction: StreamTransaction) -> NotificationService:
-    """Return the service with the channels that are configured."""
     channels, name = config.notifications.channels, config.notifications.topic
     topic = (
         RecordConverter(config.converters).topic(name, NOTIFICATION_KEY, NOTIFICATION_VALUE)

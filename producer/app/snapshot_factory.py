@@ -109,12 +109,10 @@ class SnapshotFactory:
         self._pace = Pace(limits.max_rows_per_s, limits.max_bytes_per_s, split_rows=limits.chunk_size)
 
     def initial(self, tables: Sequence[TableId]) -> Enumerator:
-        """Return the enumerator of an initial snapshot."""
         planner = self._planner()
         return self._enumerator(planner, InitialSnapshot(planner, self._coordinator), tables)
 
     def incremental(self, tables: Sequence[TableId]) -> Enumerator:
-        """Return the enumerator of an incremental snapshot."""
         planner = self._planner()
         return self._enumerator(planner, IncrementalSnapshot(planner, self._coordinator, self._control), tables)
 

@@ -289,7 +289,6 @@ def _remove_splits(
     topic_of: Callable[[TableId], str],
     leaves: Callable[[TableId], bool],
 ) -> None:
-    """Remove the stored splits of the tables that leave, each with its END."""
     for end in ends_of_stored_splits(state, topic_of, leaves):
         try:
             transaction.send(watermarks_topic(transaction.prefix), end.record_key(), end.to_json())

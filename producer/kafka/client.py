@@ -59,7 +59,6 @@ class KafkaSettings:
     """How long a request waits for the broker."""
 
     def common(self) -> ClientConfig:
-        """Return the configuration that every client needs."""
         prefixes = (
             "security.",
             "sasl.",
@@ -82,7 +81,6 @@ class KafkaSettings:
         }
 
     def producer(self, transactional_id: str) -> ClientConfig:
-        """Return the configuration of a transactional producer."""
         settings = {
             **self.common(),
             **_PRODUCER_DEFAULTS,

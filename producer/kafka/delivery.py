@@ -64,7 +64,6 @@ class DeliveryReports:
         """A record was acknowledged by the success of a later one alone."""
 
     def callbacks(self) -> dict[str, Any]:
-        """Return the settings that register the callbacks."""
         return {"error_cb": self.connections.note, "on_delivery": self._on_delivery}
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -85,7 +84,6 @@ class DeliveryReports:
 
     @property
     def refused_time(self) -> bool:
-        """Whether the topic refuses the time of a record."""
         return self._failed is not None and self._failed[0] == KafkaError.INVALID_TIMESTAMP
 
     def failed_topic(self) -> str:
@@ -139,7 +137,6 @@ class RefusedSizes:
 
 
 def record_too_large(message: str, hint: str, *, topic: str, key: object, size: int) -> RecordTooLargeError:
-    """Return the error for a record that exceeds a limit."""
     error = RecordTooLargeError(message, hint=hint, topic=topic, key=printable(key), size=f"{size} bytes")
     error.key = _key_bytes(key)
     return error

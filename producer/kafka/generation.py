@@ -55,12 +55,10 @@ class Generation:
         return self.announced > other.announced
 
     def to_json(self) -> bytes:
-        """Return the record value."""
         return orjson.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, value: bytes) -> Generation:
-        """Read what ``to_json`` returned."""
         body: Mapping[str, Any] = orjson.loads(value)
         return cls(**known_fields(cls, body))
 

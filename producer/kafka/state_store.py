@@ -68,7 +68,6 @@ class StoredOffset:
     """The transaction that ends at ``position``, by which its server is recognized; None: unknown."""
 
     def to_json(self) -> bytes:
-        """Return the record value."""
         last = None if self.last is None else self.last._asdict()
         return orjson.dumps({**_fields(self), "position": self.position.to_json(), "last": last})
 
@@ -90,7 +89,6 @@ class TableState:
     """Of a table in mode ERROR that has been captured, and until it is read again; left out of the record if None."""
 
     def to_json(self) -> bytes:
-        """Return the record value."""
         body = _fields(self)
         if self.fault is None:
             del body["fault"]
@@ -123,12 +121,10 @@ class SplitState:
 
     @property
     def key(self) -> bytes:
-        """The record key."""
         return split_key(self.id)
 
     @property
     def table_id(self) -> TableId:
-        """The split's table."""
         return TableId(self.database, self.table)
 
     def to_json(self) -> bytes:
@@ -154,7 +150,6 @@ class RangeState:
 
     @classmethod
     def of(cls, ended: EndedRange) -> RangeState:
-        """Return the record of a range."""
         span = ended.range
         return cls(
             ended.table.database,
@@ -186,16 +181,13 @@ class RangeState:
 
     @property
     def key(self) -> bytes:
-        """The record key."""
         return range_key(f"{self.database}.{self.table}:{self.snapshot}:{self.number}")
 
     @property
     def table_id(self) -> TableId:
-        """The table of the splits."""
         return TableId(self.database, self.table)
 
     def to_json(self) -> bytes:
-        """Return the record value."""
         return orjson.dumps(_fields(self))
 
 
@@ -207,7 +199,6 @@ class StoredSplits:
     ranges: list[RangeState] = field(default_factory=list)
 
     def of_run(self, snapshot: str) -> StoredSplits:
-        """Return those of one snapshot run."""
         splits = [split for split in self.splits if split.snapshot == snapshot]
         return StoredSplits(splits, [ended for ended in self.ranges if ended.snapshot == snapshot])
 
@@ -248,57 +239,46 @@ class State:
         return {name for name, table in self.tables.items() if table.mode is not TableMode.ERROR}
 
     def splits_of(self, table: TableId) -> StoredSplits:
-        """Return what is stored of the splits of a table."""
         return self.splits.get(table, StoredSplits())
 
 
 def table_key(table: object) -> bytes:
-    """Return the key of a table's record."""
     return f"table/{table}".encode()
 
 
 def structure_key(table: str) -> bytes:
-    """Return the key of the record that says of a table that its definition is written."""
     return b"%b/%b" % (STRUCTURE_KEY, table.encode())
 
 
 def request_key(number: int) -> bytes:
-    """Return the key of the record of a pending incremental snapshot."""
     return b"%b%d" % (REQUEST_START, number)
 
 
 def known_key_key(table: object) -> bytes:
-    """Return the key of the record of a table's keys."""
     return f"key/{table}".encode()
 
 
 def split_key(split_id: str) -> bytes:
-    """Return the key of a split's record."""
     return f"split/{split_id}".encode()
 
 
 def backfill_key(split_id: str) -> bytes:
-    """Return the key of the backfill count of a split."""
     return f"backfill/{split_id}".encode()
 
 
 def range_key(range_id: str) -> bytes:
-    """Return the key of the record of a range."""
     return f"range/{range_id}".encode()
 
 
 def backfill_value(count: int) -> bytes:
-    """Return the value of the backfill count of a split."""
     return orjson.dumps({"count": count})
 
 
 def prepared_key(xid: str) -> bytes:
-    """Return the key of a prepared transaction's record."""
     return f"prepared/{xid}".encode()
 
 
 def prepared_to_json(prepared: TransactionPrepared) -> bytes:
-    """Return the record value of a prepared transaction."""
     return orjson.dumps(prepared._asdict())
 
 

@@ -105,7 +105,6 @@ class Topics:
         return {spec.name for spec in missing}
 
     def missing(self, names: Iterable[str]) -> set[str]:
-        """Return the names of topics that do not exist."""
         unchecked = set(names) - self._known
         return unchecked - set(self._existing()) if unchecked else set()
 

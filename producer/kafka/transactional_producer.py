@@ -112,7 +112,6 @@ class TransactionalProducer:
         return found[-1]
 
     def begin(self) -> None:
-        """Open a transaction, unless one is open."""
         if self.in_transaction:
             return
         try:
@@ -141,7 +140,6 @@ class TransactionalProducer:
     def send_all(
         self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Headers | None = None
     ) -> None:
-        """Send many records that share topic and headers."""
         sender = self._sender
         if sender is None:
             self._send_by_binding(topic, records, headers)
@@ -382,5 +380,4 @@ def stream_transactional_id(prefix: str) -> str:
 
 
 def reader_transactional_id(prefix: str, worker: int) -> str:
-    """Return the transactional id of a snapshot reader."""
     return f"{prefix}-tailrace-snapshot-{worker}"

@@ -225,7 +225,6 @@ def registry(status: Status) -> CollectorRegistry:
 
 
 def endpoints(status: Status) -> Endpoints:
-    """Return the endpoints of a status."""
     return Endpoints(
         status=status.snapshot, metrics=registry(status), is_live=lambda: status.live, is_ready=lambda: status.ready
     )

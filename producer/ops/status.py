@@ -152,13 +152,11 @@ class Status:
             self._tables = {table: s for table, s in self._tables.items() if s.mode in _DONE}
 
     def disconnected(self) -> None:
-        """The stream is not connected any more, after a failure or at the end."""
         with self._lock:
             self._stream.disconnects += self._connected
             self._connected = self._waiting = False
 
     def failed(self, error: str) -> None:
-        """A session failed, and another one follows."""
         self.phase(Phase.STARTING, error=error)
 
     def _current_phase(self) -> Phase:
@@ -170,7 +168,6 @@ class Status:
     # -- tables --
 
     def table_mode(self, table: TableId, mode: TableMode) -> None:
-        """Set the mode of a table."""
         with self._lock:
             status = self._table(table)
             status.mode, status.error, status.failed_at = mode, "", {}
@@ -190,12 +187,10 @@ class Status:
                 self._tables[table].put_off = reason
 
     def change_skipped(self, table: TableId) -> None:
-        """Count a rows event of a table in error."""
         with self._lock:
             self._table(table).changes_skipped += 1
 
     def table_started(self, table: TableId, *, estimated_rows: int) -> None:
-        """The snapshot of a table started or was resumed."""
         with self._lock:
             self._table(table).rows_estimated = estimated_rows
 
@@ -219,19 +214,16 @@ class Status:
             self._waiting = waiting
 
     def split_read(self, table: TableId, *, rows: int) -> None:
-        """Count a split whose Kafka transaction is committed."""
         with self._lock:
             status = self._table(table)
             status.splits_done += 1
             status.rows_read += rows
 
     def split_ended(self, table: TableId) -> None:
-        """Count a split whose high watermark the binlog has passed."""
         with self._lock:
             self._table(table).splits_ended += 1
 
     def table_removed(self, table: TableId) -> None:
-        """A table is not captured any more."""
         with self._lock:
             self._tables.pop(table, None)
 
@@ -244,7 +236,6 @@ class Status:
     # -- the stream --
 
     def stream_loop(self) -> None:
-        """The stream's loop goes round."""
         self._looped_at = time.monotonic()
         if self._held is not None:
             with self._lock:
@@ -331,7 +322,6 @@ class Status:
 
     @property
     def ready(self) -> bool:
-        """Whether the producer streams the binlog."""
         with self._lock:
             return self._connected and self._phase in {Phase.SNAPSHOT, Phase.STREAMING}
 

@@ -39,7 +39,6 @@ def zigzag(number: int) -> bytes:
 
 
 def with_length(data: bytes) -> bytes:
-    """Return Avro's string or bytes."""
     return zigzag(len(data)) + data
 
 

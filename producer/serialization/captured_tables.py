@@ -52,7 +52,6 @@ class CapturedTable:
 
     @property
     def fingerprint(self) -> str:
-        """Return the fingerprint of the published schema."""
         return self.schema_header[1].decode()
 
 
@@ -105,7 +104,6 @@ class CapturedTables:
         """What the catalog said of keys at their first use."""
 
     def topic(self, table: TableId) -> str:
-        """Return the topic of a table."""
         return self._names.table(table)
 
     def version_of(self, definition: CatalogTable | TableVersion) -> CapturedTable:
@@ -209,11 +207,9 @@ class CapturedTables:
         return added_column(column, self.field_name(column.name), action, self._config, transformed=transformed)
 
     def publishes(self, table: TableId, column: str) -> bool:
-        """Return whether records contain a column of that name."""
         return self._transforms.publishes(table, column)
 
     def field_name(self, column: str) -> str:
-        """Return the name of a column in records."""
         return field_name(column, self._config.converters.field_names)
 
     def _source_info(self, table: TableId) -> SourceInfo:
@@ -244,7 +240,6 @@ class CapturedTables:
         return None if record_format is None else record_format.frame().truncate(envelope)
 
     def forget(self, table: TableId) -> None:
-        """The table is gone, with its schema."""
         self._last_formats.pop(table, None)
 
     def _describe(self, definition: CatalogTable | TableVersion) -> TableDescription:

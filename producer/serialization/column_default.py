@@ -71,7 +71,6 @@ def _stored(column: Column) -> bytes | None:
 
 
 def _plain(found: Any, kind: ValueKind, column: Column) -> Any:
-    """Return a decoded value as parsed JSON."""
     if found is None:
         return None
     if kind in {ValueKind.FLOAT32, ValueKind.FLOAT64, ValueKind.BOOLEAN}:
@@ -121,7 +120,6 @@ def added_column(
 
 
 def _same(definition: ColumnDefinition, column: Column) -> bool:
-    """Return whether the catalog has the default of the statement."""
     assert column.catalog is not None
     written, known = definition.default, column.catalog.default
     if written is None or known is None or column.catalog.default_is_expression:

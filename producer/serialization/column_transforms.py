@@ -23,7 +23,6 @@ class ColumnTransforms:
 
     @property
     def trivial(self) -> bool:
-        """Whether no column is dropped or transformed."""
         return self._filter.trivial and not self._rules
 
     def project(self, table: TableId, columns: Sequence[Column], key: Sequence[str]) -> ColumnProjection | None:
@@ -39,7 +38,6 @@ class ColumnTransforms:
         return ColumnProjection(dropped, transforms) if dropped or transforms else None
 
     def publishes(self, table: TableId, column: str) -> bool:
-        """Return whether records contain a column of that name."""
         return self._filter.includes(table, column)
 
     def carries_source_type(self, table: TableId, column: Column) -> bool:

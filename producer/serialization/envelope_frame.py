@@ -93,11 +93,9 @@ class JsonFrame:
         self._suffix = suffix
 
     def event(self, envelope: EventEnvelope, op: Op) -> tuple[bytes, bytes]:
-        """See ``EnvelopeFrame``."""
         return envelope.before_row, b"".join((envelope.before_op, op.encode(), envelope.after_op, self._suffix))
 
     def event_template(self, source: Constants, op: Op) -> EventTemplate:
-        """See ``EnvelopeFrame``."""
         names = [field.name for field in SOURCE_SCHEMA.fields]
         row_at = names.index("row")
 
@@ -118,15 +116,12 @@ class JsonFrame:
         return EventTemplate(before, [*after, Piece("", b"}" + self._suffix)])
 
     def row_number(self, row: int) -> bytes:
-        """See ``EnvelopeFrame``."""
         return b"%d" % row
 
     def snapshot(self, suffix: bytes) -> bytes:
-        """See ``EnvelopeFrame``."""
         return suffix + self._suffix
 
     def transaction_block_inserter(self, envelope: EventEnvelope, gtid: str) -> InsertTransactionBlock:
-        """See ``EnvelopeFrame``."""
         assert envelope.before_op.endswith(_NULL + _OP_FIELD), "the envelope has no empty transaction before op"
         stop = len(_OP_FIELD) + 1 + len(envelope.after_op) + len(self._suffix)  # op is one letter
         start = stop + len(_NULL)
@@ -138,7 +133,6 @@ class JsonFrame:
         return insert
 
     def truncate(self, envelope: EventEnvelope) -> bytes:
-        """See ``EnvelopeFrame``."""
         head, tail = self.event(envelope, Op.TRUNCATE)
         return b"".join((self.before_insert, _NULL, head, self.row_number(0), tail))
 
@@ -166,12 +160,10 @@ class AvroFrame:
         self._after_transaction = [(name, json_encoder(members[name])) for name in names[transaction_at + 1 :]]
 
     def event(self, envelope: EventEnvelope, op: Op) -> tuple[bytes, bytes]:
-        """See ``EnvelopeFrame``."""
         before_row, before_op, after_op, _ = envelope
         return self._encoded(orjson.loads(b'{"before":0%b0%b%b%b' % (before_row, before_op, op.encode(), after_op)))
 
     def event_template(self, source: Constants, op: Op) -> EventTemplate:
-        """See ``EnvelopeFrame``."""
 
         def members(chosen: Sequence[ConnectField]) -> list[Piece]:
             pieces = []
@@ -195,17 +187,14 @@ class AvroFrame:
         return EventTemplate(members(fields[:row_at]), after)
 
     def row_number(self, row: int) -> bytes:
-        """See ``EnvelopeFrame``."""
         return zigzag(row)
 
     def snapshot(self, suffix: bytes) -> bytes:
-        """See ``EnvelopeFrame``."""
         envelope = orjson.loads(b'{"before":0' + suffix)
         head, tail = self._encoded(envelope)
         return b"".join((head, self.row_number(envelope["source"]["row"]), tail))
 
     def transaction_block_inserter(self, envelope: EventEnvelope, gtid: str) -> InsertTransactionBlock:
-        """See ``EnvelopeFrame``."""
         stop = len(self._encoded_after_transaction(orjson.loads(b'{"op":"-' + envelope.after_op)))
         start = stop + 1  # null is one byte
 
@@ -216,7 +205,6 @@ class AvroFrame:
         return insert
 
     def truncate(self, envelope: EventEnvelope) -> bytes:
-        """See ``EnvelopeFrame``."""
         head, tail = self.event(envelope, Op.TRUNCATE)
         return b"".join((self._before_truncate, head, self.row_number(0), tail))
 
@@ -267,19 +255,16 @@ class RecordFormat:
         return self.key == "json" and not self.exact_nulls
 
     def frame(self) -> EnvelopeFrame:
-        """Return the envelope that surrounds the rows."""
         if self.value == "avro":
             return AvroFrame(self.value_schema, self.value_id)
         return JsonFrame(*schema_envelope(self.value_schema)) if self.value == "json-schema" else JsonFrame()
 
     @property
     def row_form(self) -> Form:
-        """The form of rows."""
         return Form(avro=self.value == "avro", exact_nulls=self.exact_nulls)
 
     @property
     def key_form(self) -> Form:
-        """The form of keys."""
         return Form(avro=self.key == "avro", exact_nulls=self.exact_nulls)
 
     def key_ends(self) -> tuple[bytes, bytes]:

@@ -35,7 +35,6 @@ class Form(NamedTuple):
     """Write a column's default instead of NULL, as Connect's converters do."""
 
     def null(self, schema: ConnectSchema) -> bytes:
-        """Return the piece of NULL."""
         if self.avro:
             has_default = self.exact_nulls and schema.default is not None
             return json_encoder(schema)(schema.default) if has_default else union(schema)[1]
@@ -59,12 +58,10 @@ class Form(NamedTuple):
 
 
 def json_text(data: bytes) -> bytes:
-    """Return a JSON string of UTF-8."""
     return b'"%b"' % inside_string(data)
 
 
 def inside_string(data: bytes) -> bytes:
-    """Return the inside of a JSON string of UTF-8."""
     return escape(str(data, "latin-1")).encode("latin-1") if needs_escape(data) else data
 
 

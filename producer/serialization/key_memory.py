@@ -43,7 +43,6 @@ class KnownKey:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> KnownKey:
-        """Read what ``to_json`` returned."""
         versions = [tuple(map(_column_from_json, version)) for version in body["versions"]]
         known = cls(None if body["unique"] is None else tuple(body["unique"]), versions)
         if stored := body.get("definition"):
@@ -141,11 +140,9 @@ class KeyMemory:
         return True
 
     def definitions(self) -> list[TableVersion]:
-        """Return the definitions in force."""
         return [known.definition for known in self._tables.values() if known.definition is not None]
 
     def knows_unique_key(self, table: TableId) -> bool:
-        """Return whether the unique index of a table is known."""
         known = self._tables.get(str(table))
         return known is not None and known.unique is not None
 

@@ -53,7 +53,6 @@ class NativeCodec:
 
     @property
     def packets(self) -> PacketEncoder:
-        """The encoder of row packets."""
         if self._packets is None:
             self._packets = codec.PacketEncoder(self._plans.result_set, self._frame.before_insert)
         return self._packets
@@ -82,7 +81,6 @@ class NativeCodec:
                 return SnapshotRows(records, checksum, at, finished)  # type: ignore[arg-type]
 
     def encoder(self, op: Op) -> RowsEncoder:
-        """Return the encoder of the rows events of an operation."""
         event, new, images = self._frame.event, tuple.__new__, self._images
         python, skips, tombstones = self._python.encoder(op), self._skips(op), self._writes_tombstones(op)
 
@@ -104,7 +102,6 @@ class NativeCodec:
         return encode
 
     def key_reader(self, op: Op) -> KeyReader:
-        """Return the key reader of an operation."""
         images, python = self._images, self._python.key_reader(op)
 
         def read(data: bytes, start: int, end: int) -> RowKeys | None:

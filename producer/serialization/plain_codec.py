@@ -180,7 +180,6 @@ class PlainCodec:
         return found
 
     def encoder(self, op: Op) -> RowsEncoder:
-        """Return the encoder of the rows events of an operation."""
         frame, read, write, raw_key = self._frame, self._image_values, self._images.write, self._images.raw_key
         before = frame.before_insert if op is Op.CREATE else frame.before_update
         between = {Op.UPDATE: frame.between_rows, Op.DELETE: frame.after_delete}.get(op, b"")
@@ -258,7 +257,6 @@ class PlainCodec:
         return old[0] == new[0]
 
     def key_reader(self, op: Op) -> KeyReader:
-        """Return the key reader of an operation."""
         pairs, deletes, raw_key = op is Op.UPDATE, op is Op.DELETE, self._images.raw_key
 
         def read(data: bytes, start: int, end: int) -> RowKeys | None:
@@ -327,7 +325,6 @@ def _raise_server_error(packet: bytes) -> NoReturn:
 
 
 def decode_error(error: Exception) -> SchemaError:
-    """Return the error for bytes that the functions of columns cannot decode."""
     return SchemaError(
         "a row does not match the table's columns",
         hint=_RESTART_FULL,

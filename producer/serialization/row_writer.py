@@ -57,7 +57,6 @@ class RowWriter:
         return row % tuple(pieces), key % tuple(of_key)
 
     def raw_key(self, values: Values, nulls: int) -> KeyTuple:
-        """Return the raw key of a row image."""
         pattern = self._patterns.get(nulls) or self._pattern(nulls)
         return tuple([None if at < 0 else read(values[at]) for at, read in pattern.raw_key])
 
@@ -120,5 +119,4 @@ def _format(piece: Piece) -> bytes:
 
 
 def _constant(data: bytes) -> bytes:
-    """Return a constant as a part of a format."""
     return data.replace(b"%", b"%%")

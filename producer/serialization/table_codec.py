@@ -49,7 +49,6 @@ class CodecOptions:
     """Counts the values that were replaced."""
 
     def published(self, table: Table) -> Sequence[Column]:
-        """Return the columns of the published rows."""
         return table.columns if self.projection is None else self.projection.visible(table.columns)
 
 
@@ -105,7 +104,6 @@ class TableCodec:
 
     @cached_property
     def key_readers(self) -> KeyReaders:
-        """What reads the raw keys of rows events, by operation."""
         loops = self.native or self._python
         return {op: loops.key_reader(op) for op in _OPS}
 
@@ -139,7 +137,6 @@ class TableCodec:
         return records
 
     def transaction_block_inserter(self, envelope: EventEnvelope, gtid: str) -> InsertTransactionBlock:
-        """Return the function that inserts transaction blocks into the envelopes made with ``envelope``."""
         return self._frame.transaction_block_inserter(envelope, gtid)
 
 

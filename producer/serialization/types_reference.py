@@ -86,7 +86,6 @@ def schema_text(schema: ConnectSchema) -> str:
 
 
 def page() -> str:
-    """Return the text of docs/types.md."""
     rows: dict[tuple[str, str], list[str]] = {}
     for declared, column in examples():
         default = schema_text(column_type(column, DEFAULTS).connect())

@@ -83,7 +83,6 @@ class KafkaChannel:
         return [read_signal(from_json, value)] if value else []
 
     def close(self) -> None:
-        """Close the consumer."""
         self._consumer.close()
 
 
@@ -102,7 +101,6 @@ class FileChannel:
         self._last_digest = last_digest
 
     def poll(self, process: ProcessSignals) -> None:
-        """Process the signals of the file, if it exists."""
         if self._path.is_symlink() or self._renamed.is_symlink():
             raise OSError("the signal file is a symbolic link: it is not followed")
         if not self._renamed.exists():
@@ -142,11 +140,9 @@ class Channels:
         self._thread = threading.Thread(target=self._run, name="signals", daemon=True)
 
     def start(self) -> None:
-        """Start to poll."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=10)
@@ -197,7 +193,6 @@ class SourceSignalChannel:
         self._cached: tuple[TableVersion, TableCodec] | None = None
 
     def signals(self, event: RowsEvent) -> list[Signal | InvalidSignalError]:
-        """Return the signals of an insert event."""
         try:
             rows = self._codec(event.table).inserts(event.data, event.start, event.stop, _ENVELOPE)
         except Exception as error:  # noqa: BLE001 - whatever the table looks like, the stream continues

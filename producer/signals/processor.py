@@ -128,11 +128,9 @@ class SignalProcessor:
             self._notifications.send(AggregateType.INCREMENTAL, NotificationType.STARTED, data)
 
     def request_reading(self, table: TableId) -> None:
-        """See ``SnapshotProgressListener``."""
         self.on_change_skipped([table])
 
     def requires_reading(self, table: TableId) -> bool:
-        """See ``SnapshotProgressListener``."""
         return table in self.queue.required
 
     def on_change_skipped(self, tables: Iterable[TableId]) -> None:
@@ -146,7 +144,6 @@ class SignalProcessor:
             self._notifications.send(AggregateType.INCREMENTAL, NotificationType.STARTED, data)
 
     def is_running(self, table: TableId) -> bool:
-        """Return whether an incremental snapshot of a table is running."""
         tracked = self._registry.tables.get(table)
         return tracked is not None and tracked.mode is TableMode.INCREMENTAL
 
@@ -163,15 +160,12 @@ class SignalProcessor:
 
     @property
     def paused(self) -> bool:
-        """Whether no split may be assigned now."""
         return self.queue.paused
 
     def first_request(self, table: TableId) -> SnapshotRequest | None:
-        """Return the request of a table that is served next, or that is being served."""
         return self.queue.first_request(table)
 
     def pending_tables(self) -> list[TableId]:
-        """Return the requested tables in the order of their requests."""
         return list(dict.fromkeys(request.table for request in self.queue.requests))
 
     # -- SnapshotProgressListener ------------------------------------------------------------------------------------
@@ -199,7 +193,6 @@ class SignalProcessor:
             self._notify_incremental(NotificationType.IN_PROGRESS, data)
 
     def on_table_completed(self, table: TableId, rows: int, *, incremental: bool) -> None:
-        """See ``SnapshotProgressListener``."""
         if incremental:
             self._incremental_completed(table, rows, "SUCCEEDED" if rows else "EMPTY")
             return

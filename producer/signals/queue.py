@@ -41,7 +41,6 @@ class SnapshotRequest:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all rows of the table are requested."""
         return not self.condition and self.keys is None
 
 
@@ -84,7 +83,6 @@ class IncrementalSnapshotQueue:
         return {request.table: request for request in reversed(self.requests)}
 
     def first_request(self, table: TableId) -> SnapshotRequest | None:
-        """Return the first request for a table."""
         return self._first_requests.get(table)
 
     def adding(self, requests: Iterable[SnapshotRequest]) -> IncrementalSnapshotQueue:
@@ -124,7 +122,6 @@ class IncrementalSnapshotQueue:
         return replace(self, requests=requests) if requests else self.emptied()
 
     def to_json(self) -> bytes:
-        """Return the value of the record ``signals``."""
         return orjson.dumps(
             {
                 "queue": len(self.requests),
@@ -150,7 +147,6 @@ class IncrementalSnapshotQueue:
 
     @property
     def stored_requests(self) -> dict[int, Mapping[str, Any]]:
-        """The requests as ``State`` has them."""
         return {request.number: _stored(request) for request in self.requests}
 
     @classmethod

@@ -53,7 +53,6 @@ class ExecuteSnapshot:
     """The table of the keys, where the signal has its exact name: an expression may match others, too."""
 
     def condition(self, table: str) -> str:
-        """Return the SQL condition on the rows of a table; empty: all rows."""
         return next((sql for expression, sql in self.conditions if expression.fullmatch(table)), "")
 
     def check_conditions(self, problem_of: Callable[[str], str]) -> None:

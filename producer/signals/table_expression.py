@@ -50,13 +50,11 @@ class TableExpression:
         return cls(text, cost)
 
     def fullmatch(self, name: str) -> bool:
-        """Return whether the expression matches the whole name."""
         if not self.cost:
             return name.lower() == self._name
         return compile_expression(self.text).fullmatch(name) is not None
 
     def among(self, tables: TableNames) -> list[TableId]:
-        """Return the tables that the expression matches."""
         if not self.cost:
             return tables.by_name.get(self._name, [])
         matches = compile_expression(self.text).fullmatch

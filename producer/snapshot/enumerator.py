@@ -165,7 +165,6 @@ class Enumerator:
         self._policy.raise_unreadable(task.split.table, error)
 
     def close(self) -> None:
-        """Close the sessions."""
         self._planner.close()
 
     def _assign(self, workers: Workers, worker: int, split: Split) -> bool:

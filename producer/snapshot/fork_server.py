@@ -94,7 +94,6 @@ class ForkedReader:
         self._lost = False
 
     def exit_code(self) -> int | None:
-        """Return the exit code of a reader that has closed its pipe; None: unknown."""
         if self._code is None and not self._lost:
             try:
                 self._code = self._server.reap(self.pid)
@@ -104,7 +103,6 @@ class ForkedReader:
         return self._code
 
     def end(self) -> None:
-        """End the reader, and wait for that."""
         if self._code is None and not self._lost:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)

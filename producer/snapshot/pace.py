@@ -46,7 +46,6 @@ class Pace:
 
     @property
     def exceeded(self) -> bool:
-        """Whether no split may be started now."""
         return max(self._rows.free_at, self._bytes.free_at) > self._clock()
 
     def started(self, split: str) -> None:
@@ -55,7 +54,6 @@ class Pace:
         self._take(self._split_rows, self._split_bytes)
 
     def read(self, split: str, rows: int, size: int) -> None:
-        """A split is read."""
         expected_rows, expected_bytes = self._expected.pop(split, (0, 0))
         self._split_bytes = size
         self._take(rows - expected_rows, size - expected_bytes)

@@ -179,7 +179,6 @@ class InitialSnapshot(SnapshotPolicy):
         return True
 
     def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
-        """See ``SnapshotPolicy``."""
         greatest = self._planner.splitter(table, columns).sort_key(key_from_json(stored.greatest))
         self._coordinator.resume_table(table, self._planner.stream_order(columns), stored, greatest)
 
@@ -216,15 +215,12 @@ class InitialSnapshot(SnapshotPolicy):
         return StartedPlan(state, columns, splitter, found.estimated_rows)
 
     def remove_missing(self, table: TableId, *, planned: bool) -> None:  # noqa: ARG002 - the same
-        """See ``SnapshotPolicy``."""
         self._remove_planned(table)
 
     def raise_unreadable(self, table: TableId, error: TailraceError) -> NoReturn:
-        """See ``SnapshotPolicy``."""
         self.fail(table, error)
 
     def raise_unwritable(self, table: TableId, error: TailraceError) -> NoReturn:
-        """See ``SnapshotPolicy``."""
         self.fail(table, error)
 
 
@@ -241,25 +237,20 @@ class IncrementalSnapshot(SnapshotPolicy):
 
     @property
     def paused(self) -> bool:
-        """See ``SnapshotPolicy``."""
         return self._control.paused
 
     def stopped(self, table: TableId) -> bool:
-        """See ``SnapshotPolicy``."""
         request, taken = self._control.first_request(table), self._taken.get(table)
         return request is None or request.stopped or (taken is not None and request.number != taken.number)
 
     def requested(self) -> list[TableId]:
-        """See ``SnapshotPolicy``."""
         return self._control.pending_tables()
 
     def condition(self, table: TableId) -> str:
-        """See ``SnapshotPolicy``."""
         request = self._control.first_request(table)
         return request.condition if request is not None else ""
 
     def keys(self, table: TableId) -> ChosenKeys | None:
-        """See ``SnapshotPolicy``."""
         request = self._control.first_request(table)
         return request.keys if request is not None else None
 
@@ -272,14 +263,12 @@ class IncrementalSnapshot(SnapshotPolicy):
         return definitions(columns) == stored.key_order and all(split.high.same_server(current) for split in splits)
 
     def resume(self, table: TableId, stored: TableState, columns: tuple[KeyColumn, ...]) -> None:
-        """See ``SnapshotPolicy``."""
         request = self._control.first_request(table)
         if request is not None:
             self._taken[table] = request
         self._coordinator.resume_incremental(table, self._planner.stream_order(columns), stored)
 
     def start(self, table: TableId) -> StartedPlan | None:
-        """Plan the current content of the table."""
         request = self._control.first_request(table)
         if request is None:
             return None
@@ -310,7 +299,6 @@ class IncrementalSnapshot(SnapshotPolicy):
         return StartedPlan(state, columns, splitter, found.estimated_rows)
 
     def remove_missing(self, table: TableId, *, planned: bool) -> None:
-        """See ``SnapshotPolicy``."""
         if planned:
             self._remove_planned(table)
         else:

@@ -73,7 +73,6 @@ class ChunkSplitter:
             yield Split(self._table, snapshot, number, span, lower, upper, incremental)
 
     def sort_key(self, key: KeyTuple | None) -> SortKey | None:
-        """Return the sort key of one bound."""
         return self.sort_keys([key])[0]
 
     def sort_keys(self, keys: Sequence[KeyTuple | None]) -> list[SortKey | None]:

@@ -46,7 +46,6 @@ class TablePlan:
 
     @property
     def all_read(self) -> bool:
-        """Whether nothing of the plan is left to plan or read."""
         return self.exhausted and self.in_flight == 0 and not self.put_off and not self.missing
 
 
@@ -80,7 +79,6 @@ class TablePlanner:
         return PlanInput(self._session.splitting_columns(found, key), self._session.estimated_rows(table), stand_in)
 
     def splitter(self, table: TableId, columns: tuple[KeyColumn, ...]) -> ChunkSplitter:
-        """Return what cuts the table on these columns."""
         return ChunkSplitter(self._session, table, columns, self._settings)
 
     def stream_order(self, columns: tuple[KeyColumn, ...]) -> KeyOrdering:
@@ -116,7 +114,6 @@ class TablePlanner:
         return self._session.high_watermark(low)
 
     def close(self) -> None:
-        """Close both sessions."""
         try:
             self._session.close()
         finally:

@@ -49,7 +49,6 @@ class TableQueue:
                 yield table
 
     def extend(self, tables: Iterable[TableId]) -> None:
-        """Add tables that are requested now."""
         self._tables.extend(tables)
 
     def remove(self, table: TableId) -> None:

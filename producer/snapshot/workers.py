@@ -143,11 +143,9 @@ class ThreadWorkers:
             thread.start()
 
     def submit(self, worker: int, task: SplitTask) -> None:
-        """Give an idle worker its next split."""
         self._tasks[worker].put(task)
 
     def next(self, timeout_s: float) -> Message | None:
-        """Return the next message of any worker, or None."""
         try:
             message = self._messages.get(timeout=timeout_s)
         except queue.Empty:
@@ -207,7 +205,6 @@ class ProcessWorkers:
             self._send(worker, arguments)
 
     def submit(self, worker: int, task: SplitTask) -> None:
-        """Give an idle worker its next split."""
         with self._lock:
             self._reading[worker] = task.split
             self._send(worker, task)
@@ -271,7 +268,6 @@ class ProcessWorkers:
             found = unknown if isinstance(message, SplitCommitting) else message
 
     def close(self) -> None:
-        """End all workers."""
         for process in self._processes:
             process.end()
         for pipe in self._pipes:
@@ -293,16 +289,13 @@ class SpawnedProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id."""
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """Return the exit code of a process that has closed its pipe; None: unknown."""
         self._process.join(timeout=5)
         return self._process.exitcode
 
     def end(self) -> None:
-        """End the process, and wait for that."""
         self._process.kill()
         self._process.join()
 

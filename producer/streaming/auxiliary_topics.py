@@ -33,7 +33,6 @@ class AuxiliaryTopics:
         )
 
     def heartbeat(self, action: HeartbeatAction | None) -> Heartbeat | None:
-        """Return the heartbeat."""
         heartbeat = self._config.heartbeat
         if not heartbeat.interval_ms:
             return None
@@ -45,7 +44,6 @@ class AuxiliaryTopics:
         )
 
     def transaction_metadata(self, transaction: StreamTransaction) -> TransactionBlockWriter | None:
-        """Return the writer of transaction metadata."""
         if not self._config.values.transaction_metadata:
             return None
         topic = self._converter.topic(self._names.transactions, TRANSACTION_KEY, TRANSACTION_VALUE)

@@ -384,12 +384,10 @@ class BinlogReader:
         self.on_emitted(version, op, events=1, records=records, skipped=not records)
 
     def on_transactions(self, count: int, last_ts_us: int) -> None:
-        """See ``EmitListener``."""
         self._transactions += count
         self._last_ts_us = last_ts_us
 
     def on_emitted(self, version: StreamedVersion, op: str, *, events: int, records: int, skipped: int) -> None:
-        """See ``EmitListener``."""
         counts = self._counts.get((version, op))
         if counts is None:
             counts = self._counts[version, op] = [0, 0, 0]

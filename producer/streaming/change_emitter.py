@@ -48,7 +48,6 @@ class _Begin:
 
     @property
     def position(self) -> Offset:
-        """See ``HasPosition``."""
         return self._read().at_begin(self._transaction)
 
 

@@ -38,7 +38,6 @@ class RowDecisions(NamedTuple):
 
     @property
     def skips_all(self) -> bool:
-        """Whether nothing of the event is written."""
         return self.shared is SKIP
 
 
@@ -127,7 +126,6 @@ class ChangeRouter:
         self._write([(change.new_key, change.create)], created, new)
 
     def _write(self, records: Sequence[tuple[bytes, bytes | None]], to: Destination, decision: Decision) -> None:
-        """Write records with one decision."""
         headers = to.headers
         if decision is SKIP:
             return

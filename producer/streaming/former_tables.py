@@ -39,7 +39,6 @@ log = structlog.get_logger(__name__)
 
 
 def former_key(table: object) -> bytes:
-    """Return the key of the state record of a former table."""
     return f"former/{table}".encode()
 
 

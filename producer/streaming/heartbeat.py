@@ -55,7 +55,6 @@ class Heartbeat:
 
     @property
     def due(self) -> bool:
-        """Whether the interval has passed."""
         return time.monotonic() >= self._next
 
     def next_record(self) -> HeartbeatRecord:
@@ -80,7 +79,6 @@ class HeartbeatAction:
         self._thread.start()
 
     def request(self) -> None:
-        """Run the statement soon."""
         self._requested.set()
 
     def close(self) -> None:

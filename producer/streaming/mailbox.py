@@ -52,13 +52,11 @@ class Mailbox:
                 continue
 
     def check_stopped(self) -> None:
-        """Raise CaptureStoppedError if the capture session is stopping."""
         if self._stop.is_set():
             raise CaptureStoppedError
 
     @property
     def stopped(self) -> bool:
-        """Whether the capture session is stopping."""
         return self._stop.is_set()
 
     def pause(self, seconds: float) -> None:
@@ -68,7 +66,6 @@ class Mailbox:
     # -- the stream's thread --
 
     def run_pending(self) -> None:
-        """Run all submitted functions."""
         while self.wait(0.0):
             pass
 

@@ -132,7 +132,6 @@ class NewTables:
         return table is not None and self._created.get(table) is False and table not in self._registry.tables
 
     def is_read(self, table: TableId) -> bool:
-        """Whether the rows of a table are read."""
         return self._reads(table)
 
     def lacks_rows(self, table: TableId) -> bool:
@@ -162,7 +161,6 @@ class NewTables:
             self._listener.request_reading(tracked.id)
 
     def on_dropped(self, table: TableId) -> None:
-        """The binlog has the end of a table."""
         self._created.pop(table, None)
         self._rejected.pop(table, None)
         self._context.tables.forget(table)
@@ -179,7 +177,6 @@ class NewTables:
             former_tables.leave(self._context, table)
 
     def on_database_dropped(self, database: str) -> None:
-        """The binlog has the end of all tables of a database."""
         for table in [table for table in self._created if table.database == database]:
             self.on_dropped(table)
 

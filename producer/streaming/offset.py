@@ -89,7 +89,6 @@ class StreamOffset:
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def begin(self, begin: TransactionBegin) -> None:
-        """Enter a transaction."""
         self.transaction, self._begun = begin, False
         self._number = self._pos = 0
         self._table_rows, self._rows_before = {}, {}

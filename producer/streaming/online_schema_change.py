@@ -57,7 +57,6 @@ class OnlineSwaps:
         """Tables with triggers of pt-online-schema-change."""
 
     def on_statement(self, event: QueryEvent, effects: Sequence[DdlEffect]) -> list[ToolSwap]:
-        """Return the swaps of tools in a statement."""
         for remembered in (self._renamed_to, self._alters, self._triggers):
             if len(remembered) > _MAX_REMEMBERED:
                 remembered.clear()

@@ -226,12 +226,10 @@ class SnapshotCoordinator:
     # -- splits ------------------------------------------------------------------------------------------------------
 
     def restore_split(self, split: Split, state: SplitState, backfill: int) -> None:
-        """Continue with a split that was committed before a restart."""
         self._registry.open(split)
         self._commit_split(split, state, backfill)
 
     def restore_ended(self, ended: EndedRange) -> None:
-        """Continue with a range whose splits had ended before a restart."""
         self._registry.restore_ended(ended)
 
     def open_split(self, split: Split) -> Offset | None:
@@ -278,7 +276,6 @@ class SnapshotCoordinator:
         self._registry.commit(split, state.low, state.high, rows=state.rows, backfill=backfill)
 
     def all_read(self, table: TableId) -> None:
-        """The table's plan is finished and every split is committed."""
         self._registry.mark_all_read(table)
 
     # -- tables that the readers no longer find ----------------------------------------------------------------------
@@ -392,7 +389,6 @@ class SnapshotCoordinator:
 
     @property
     def initial_snapshot_running(self) -> bool:
-        """Whether the initial snapshot of any table is not complete."""
         done = {TableMode.STREAMING, TableMode.INCREMENTAL, TableMode.ERROR}
         missing = {TablePresence.MISSING, TablePresence.GONE}
         return any(t.mode not in done and t.presence not in missing for t in self._registry.tables.values())

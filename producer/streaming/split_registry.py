@@ -97,7 +97,6 @@ class SplitRegistry:
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def track(self, table: TableId, mode: TableMode) -> TrackedTable:
-        """Track a table from here on."""
         check_transition(table, None, mode)
         tracked = TrackedTable(table, mode)
         self.tables[table] = tracked
@@ -117,7 +116,6 @@ class SplitRegistry:
         self.tables[table].plan(greatest)
 
     def start_incremental(self, table: TableId) -> None:
-        """Start an incremental snapshot of a streaming table."""
         self.tables[table].move_to(TableMode.INCREMENTAL)
 
     def restart(self, table: TableId) -> None:
@@ -125,7 +123,6 @@ class SplitRegistry:
         self.tables[table].move_to(TableMode.RESTARTING)
 
     def mark_all_read(self, table: TableId) -> None:
-        """The plan is finished and every split is committed."""
         self._all_read.add(table)
         self._check_complete(self.tables[table])
 
@@ -205,7 +202,6 @@ class SplitRegistry:
         return Ending(tracked, merged, absorbed)
 
     def restore_ended(self, ended: EndedRange) -> None:
-        """Restore a range whose splits had ended before a restart."""
         self.tables[ended.table].add_ended(ended)
 
     def reaches_end(self, event: TransactionCommit | QueryEvent) -> bool:
@@ -219,11 +215,9 @@ class SplitRegistry:
 
     @property
     def waiting_for_end(self) -> int:
-        """Number of committed splits that have not ended."""
         return len(self._committed)
 
     def count_backfill(self, split: TrackedSplit, records: int = 1) -> None:
-        """Count backfill events of a split."""
         split.backfill += records
         self._uncounted[split.id] = split
 

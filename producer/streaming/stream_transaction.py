@@ -108,7 +108,6 @@ class StreamTransaction:
 
     @property
     def full(self) -> bool:
-        """Whether the transaction has as many records as it may have."""
         return self._producer.records_in_transaction >= self._settings.max_records and self._producer.in_transaction
 
     def partitions(self, topic: str) -> int:
@@ -116,7 +115,6 @@ class StreamTransaction:
         return self._producer.partitions(topic)
 
     def open(self) -> None:
-        """Open a transaction, unless one is open."""
         if not self._producer.in_transaction:
             self._producer.begin()
             self._since = time.monotonic()
@@ -159,23 +157,19 @@ class StreamTransaction:
             )
 
     def send_all(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Headers | None) -> None:
-        """Write many records that share topic and headers."""
         if not self._producer.in_transaction:
             self.open()
         self._producer.send_all(topic, records, headers)
 
     @property
     def sender(self) -> Sender | None:
-        """See ``TransactionalProducer``."""
         return self._producer.sender
 
     @property
     def room(self) -> int:
-        """How many more records the transaction may have."""
         return self._settings.max_records - self.records
 
     def sent(self, count: int) -> None:
-        """See ``TransactionalProducer``."""
         self._producer.sent(count)
 
     def store(self, key: bytes, value: bytes | None) -> None:
@@ -269,11 +263,9 @@ class PreparedTransactions:
         transaction.before_commit.append(self._write)
 
     def on_prepared(self, event: TransactionPrepared) -> None:
-        """A transaction was prepared."""
         self._changed[event.xid] = event
 
     def on_ended(self, event: PreparedTransactionEnded) -> None:
-        """A prepared transaction was committed or rolled back."""
         self._changed[event.xid] = None
 
     def _write(self) -> None:

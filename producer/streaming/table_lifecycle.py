@@ -246,5 +246,4 @@ class TableLifecycle:
         context.transaction.send(context.tables.topic(table), None, value, headers)
 
     def _wait_until_idle(self, tracked: TrackedTable) -> None:
-        """Wait until no reader is active on the table's splits."""
         self._coordinator.hold.wait_for(lambda: not tracked.being_read, tracked.id)

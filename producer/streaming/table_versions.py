@@ -256,15 +256,12 @@ class TableVersions:
         self.forget(table)
 
     def take_up(self, table: TableId) -> bool:
-        """See ``NewTables``."""
         return self._new_tables.take_up(table)
 
     def lose(self, table: TableId) -> None:
-        """See ``NewTables``."""
         self._new_tables.lose(table)
 
     def track(self, table: TableId) -> None:
-        """See ``NewTables``."""
         self._new_tables.track(table)
 
     def _add(self, event: RowsEvent) -> StreamedVersion | None:

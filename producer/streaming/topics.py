@@ -27,7 +27,6 @@ class CaptureTopics:
         return self._topics.ensure([*own, *self._auxiliary()])
 
     def without_topic(self, tables: Iterable[TableId]) -> list[TableId]:
-        """Return the tables whose data topics do not exist."""
         names = {self._names.table(table): table for table in tables}
         missing = self._topics.missing(names)
         return [table for name, table in names.items() if name in missing]

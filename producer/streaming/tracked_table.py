@@ -68,12 +68,10 @@ class TrackedSplit:
 
     @property
     def header(self) -> tuple[str, bytes]:
-        """Return the header of the split's backfill."""
         return INCREMENTAL_HEADER if self.split.incremental else SPLIT_HEADER, self.id.encode()
 
     @property
     def being_read(self) -> bool:
-        """Whether a reader is active on the split."""
         return self.high is None and not self.abandoned
 
     def decide_committed(self, transaction: TransactionBegin, begin: HasPosition, *, incremental: bool) -> Decision:
@@ -123,7 +121,6 @@ class KeySpans:
         self.spans.append(span)
 
     def find(self, key: SortKey) -> Span:
-        """Return the span of a key."""
         return self.spans[bisect_right(self.starts, (key, 0)) - 1]
 
 
@@ -156,12 +153,10 @@ class TrackedTable:
         self._spans = None
 
     def plan(self, greatest: SortKey | None) -> None:
-        """Set the greatest planned key."""
         self.greatest = greatest
         self._spans = None
 
     def compare_by(self, order: KeyOrdering) -> None:
-        """Set how the table's keys compare."""
         self.order = order
         self._spans = None
 

@@ -108,7 +108,6 @@ def _text(value: bytes | str) -> str:
 
 
 def gtid_of(event: ListedEvent) -> str:
-    """Return the GTID of a GTID event."""
     found = _GTID.search(event.info)
     if found is None:
         raise TakeoverError("the server describes a GTID event in an unknown form", seen=event.info)

@@ -78,7 +78,6 @@ class TakeoverResult:
 
     @property
     def position(self) -> MySqlOffset:
-        """Return the offset from which the binlog reader resumes."""
         return mysql_offset(self.stored_offset.position)
 
     def report(self, *, stored: bool) -> str:
@@ -172,7 +171,6 @@ def _require_no_state(state: State, options: TakeoverOptions) -> None:
 
 
 def existing_topics(kafka: KafkaSettings) -> set[str]:
-    """Return the names of all topics."""
     try:
         return set(AdminClient(kafka.common()).list_topics(timeout=kafka.request_timeout_s).topics)
     except KafkaException as failure:

@@ -69,7 +69,6 @@ _CLIENT_CERTIFICATE: Final = ValueType(
 
 
 def registry_url() -> SecretStr | None:
-    """Declare the URL of the registry."""
     return supported(
         "{side}.converter.schema.registry.url",
         secret(_URLS),
@@ -78,7 +77,6 @@ def registry_url() -> SecretStr | None:
 
 
 def credentials_source() -> CredentialsSource:
-    """Declare where the user and the password of the registry are."""
     return supported(
         "{side}.converter.basic.auth.credentials.source",
         one_of(CredentialsSource),
@@ -88,7 +86,6 @@ def credentials_source() -> CredentialsSource:
 
 
 def registry_user_info() -> SecretStr | None:
-    """Declare the user and the password of the registry."""
     return supported(
         "{side}.converter.basic.auth.user.info",
         SECRET_TEXT,
@@ -98,7 +95,6 @@ def registry_user_info() -> SecretStr | None:
 
 
 def registry_ca_file() -> str | None:
-    """Declare the authorities that are trusted."""
     return supported(
         "{side}.converter.schema.registry.ssl.truststore.location",
         _CA_FILE,
@@ -108,7 +104,6 @@ def registry_ca_file() -> str | None:
 
 
 def registry_client_certificate() -> str | None:
-    """Declare the certificate of the client."""
     return supported(
         "{side}.converter.schema.registry.ssl.keystore.location",
         _CLIENT_CERTIFICATE,
@@ -117,7 +112,6 @@ def registry_client_certificate() -> str | None:
 
 
 def registry_key_password() -> SecretStr | None:
-    """Declare the password of the client's private key."""
     return supported(
         "{side}.converter.schema.registry.ssl.key.password", SECRET_TEXT, doc="Password of that private key."
     )

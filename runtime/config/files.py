@@ -41,7 +41,6 @@ def read_file(path: Path, problems: list[str]) -> Settings:
 
 
 def why_unreadable(error: OSError | UnicodeDecodeError) -> str:
-    """Return the reason for which a file cannot be read."""
     return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
 
 

@@ -60,12 +60,10 @@ class Property:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name and its aliases."""
         return (self.name, *self.aliases)
 
     @property
     def secret(self) -> bool:
-        """Whether values are never shown."""
         return self.value_type.secret
 
     @property

@@ -39,7 +39,6 @@ class PropertyTable:
         self._wildcards = tuple(entry for entry in self.properties if entry.is_wildcard)
 
     def find(self, name: str) -> Property | None:
-        """Return the property of a name, or None."""
         return self._exact.get(name) or next((entry for entry in self._wildcards if entry.matches(name)), None)
 
     def suggestion(self, name: str, *, cutoff: float = 0.75) -> str:

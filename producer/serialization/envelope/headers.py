@@ -20,7 +20,6 @@ def event_header(epoch: int, event: int) -> tuple[str, bytes]:
 
 
 def schema_header(schema: TableSchema) -> tuple[str, bytes]:
-    """Return the header that names the schema of a row."""
     return SCHEMA_HEADER, schema.fingerprint.encode()
 
 

@@ -19,7 +19,6 @@ _JACKSON_DIFFERS: Final = re.compile(r"\\u00([0-9a-f]{2})|[\U00010000-\U0010ffff
 
 
 def to_json(struct: Struct) -> bytes:
-    """Return the bytes of a key or value."""
     data = orjson.dumps(struct)
     if data.isascii() and b"\\u" not in data:
         return data

@@ -119,12 +119,10 @@ def without_counter(statement: str) -> str:
 
 
 def change_key(database: str) -> Struct:
-    """Return a key of a schema change."""
     return {"databaseName": database}
 
 
 def change_value(source: Struct, *, ts_ms: int, database: str, ddl: str, changes: Sequence[Struct]) -> Struct:
-    """Return a value of a schema change."""
     return {
         "source": source,
         "ts_ms": ts_ms,

@@ -95,7 +95,6 @@ def envelope_schema(name: str, columns: Sequence[ConnectField], connector: str =
 
 
 def schema_json(schema: ConnectSchema) -> str:
-    """Return a schema as JsonConverter prints it."""
     return to_json(schema.to_json(default=lambda each: orjson.Fragment(default_json(each)))).decode()
 
 

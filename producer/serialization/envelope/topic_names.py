@@ -68,24 +68,20 @@ class TopicNames:
 
     @property
     def schema_changes(self) -> str:
-        """The topic of DDL statements."""
         return self._topics.prefix
 
     @property
     def transactions(self) -> str:
-        """The topic of BEGIN and END records."""
         return self._topics.delimiter.join((self._topics.prefix, self._topics.transaction))
 
     @property
     def heartbeats(self) -> str:
-        """The topic of heartbeats."""
         return self._topics.heartbeat_name or self._topics.delimiter.join(
             (self._topics.heartbeat_prefix, self._topics.prefix)
         )
 
 
 def signal_topic(config: ProducerConfig) -> str:
-    """Return the topic of the signal channel kafka."""
     return config.signals.kafka_topic or f"{config.topics.prefix}-signal"
 
 
