@@ -24,8 +24,13 @@ from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.attempt import Attempt
-from tailrace.spark_consumer.evolution.outcome import Evolved, captured_name, report_unknown, warn_of_records_before
+from tailrace.spark_consumer.evolution.attempt import (
+    Attempt,
+    Evolved,
+    captured_name,
+    report_unknown,
+    warn_of_records_before,
+)
 from tailrace.spark_consumer.evolution.plan import Plan, Step, TypeChange, make_plan
 from tailrace.spark_consumer.evolution.policy import ChangeKind, EvolutionPolicy, SourceNames, pending, position_text
 from tailrace.spark_consumer.normalize.rowkind import check_names

@@ -21,7 +21,7 @@ from pyspark.sql import types as tp
 from tailrace.runtime.stored_format import require_known_format
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.outcome import Evolved
+from tailrace.spark_consumer.evolution.attempt import Evolved
 from tailrace.spark_consumer.normalize.rowkind import check_names
 from tailrace.spark_consumer.sink.jdbc_columns import (
     DELETED,

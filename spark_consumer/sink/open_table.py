@@ -17,7 +17,7 @@ import structlog
 from pyspark.sql import functions as fn
 
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.outcome import Evolved
+from tailrace.spark_consumer.evolution.attempt import Evolved
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.normalize.latest import later
 from tailrace.spark_consumer.normalize.rowkind import upsert_columns

@@ -23,7 +23,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.outcome import Evolved
+from tailrace.spark_consumer.evolution.attempt import Evolved
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.latest import last_per_key, without_truncated
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch, TargetRows

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from tailrace.schemas.sequence import Sequence
     from tailrace.schemas.table import TableSchema
-    from tailrace.spark_consumer.evolution.outcome import Evolved
+    from tailrace.spark_consumer.evolution.attempt import Evolved
     from tailrace.spark_consumer.sink.open_table import OpenTable
 
 

@@ -1,22 +1,46 @@
-"""``tailrace verify``: compares the targets of a query with their sources, one table after another."""
+"""``tailrace verify``: compares the targets of a query with their sources, one table after another.
+
+The source is read by ``tailrace checksums``, one process for the comparison of a table. The halves share the contract
+alone, and the command may run on another host. Requests go through its standard input: no name of a column is an
+argument, which a shell on another host could read.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 import struct
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import orjson
 import structlog
 
-from tailrace.runtime.errors import ConfigError
+from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
-from tailrace.schemas.verification import NULL, ComparedTable, TextForm
+from tailrace.schemas.verification import (
+    NULL,
+    BucketSum,
+    ChosenKeys,
+    ComparedRow,
+    ComparedTable,
+    Keys,
+    Record,
+    RepairRequest,
+    Request,
+    SumsProgress,
+    TextForm,
+    Window,
+    from_line,
+    to_line,
+)
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.config import ConsumerConfig
@@ -35,7 +59,6 @@ from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.transform.rules import Rules
 from tailrace.spark_consumer.verify.compare import Difference, Outcome, TableComparison, Topics
-from tailrace.spark_consumer.verify.source import SourceChecksums
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,13 +66,122 @@ if TYPE_CHECKING:
     from tailrace.schemas.table import TableSchema
     from tailrace.spark_consumer.sink.base import Sink
 
+_SHOWN: Final = 2000
+_END_S: Final = 30.0
+_SHOW_S: Final = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+class SourceFailedError(TailraceError):
+    """The command that reads the source ended with an error, or too early."""
+
+
+class SourceChecksums:
+    """Reads one table; the context ends the process."""
+
+    def __init__(self, command: Sequence[str], topic: str) -> None:
+        """``command`` runs ``tailrace checksums`` with the configuration of the producer."""
+        self._command, self._topic = [*command, "--topic", topic], topic
+
+    def __enter__(self) -> Self:
+        self._errors = TemporaryFile()  # a pipe would have to be read meanwhile
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+        with self._process, self._errors:
+            try:
+                self._process.communicate(timeout=_END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+
+    def plan(self) -> ComparedTable:
+        """Return what of the table can be compared; the first call."""
+        first = self._next()
+        assert isinstance(first, ComparedTable)
+        return first
+
+    def sums(self, columns: Collection[str]) -> tuple[dict[int, BucketSum], Window]:
+        """Return the sums of the buckets that have rows."""
+        sums: dict[int, BucketSum] = {}
+        begun = shown = time.monotonic()
+        for record in self._answer(Request(tuple(columns))):
+            if isinstance(record, Window):
+                return sums, record
+            if isinstance(record, SumsProgress):
+                if (now := time.monotonic()) > shown + _SHOW_S:
+                    rate = round(record.rows / (now - begun))
+                    log.info("source read", topic=self._topic, rows=record.rows, of=record.of, rows_per_s=rate)
+                    shown = now
+                continue
+            assert isinstance(record, BucketSum)
+            sums[record.bucket] = record
+        raise AssertionError
+
+    def rows(self, columns: Collection[str], keys: Keys, *, texts: bool) -> tuple[dict[str, str], Window]:
+        """Return the checksums of some rows, or their texts, by the text of the key."""
+        rows: dict[str, str] = {}
+        for record in self._answer(Request(tuple(columns), keys, texts)):
+            if isinstance(record, Window):
+                return rows, record
+            assert isinstance(record, ComparedRow)
+            if rows.setdefault(record.key, record.content) != record.content:
+                raise SourceFailedError(
+                    "two rows of the source have one key, and only one of them is in the target",
+                    hint=f"name columns in message.key.columns whose values are unique; or {LEAVE_OUT}",
+                    topic=self._topic,
+                )
+        raise AssertionError
+
+    def repair(self, keys: ChosenKeys) -> None:
+        """Have the rows of keys read again; on return their records are in the topic."""
+        for _ in self._answer(RepairRequest(keys)):
+            return
+
+    def _answer(self, request: Request | RepairRequest) -> Iterator[Record]:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(to_line(request))
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+        while True:
+            yield self._next()
+
+    def _next(self) -> Record:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise self._ended()
+        return from_line(line)
+
+    def _ended(self) -> SourceFailedError:
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._errors.seek(0)
+        return SourceFailedError(
+            "the source could not be read",
+            hint=f"run the command by hand; or {LEAVE_OUT}",
+            command=" ".join(self._command),
+            topic=self._topic,
+            answer=self._errors.read()[-_SHOWN:].decode(errors="replace").strip(),
+        )
+
+
 EQUAL: Final = 0
 FAILED: Final = 1
 DIFFERENT: Final = 3
 _QUERY: Final = "tailrace-verify"
 _SETTINGS: Final = {"spark.sql.ansi.enabled": "true"}
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.base import ComparedSink, TargetRows
     from tailrace.spark_consumer.source.watermarks import SplitEnds
     from tailrace.spark_consumer.tables.reading import Reading
-    from tailrace.spark_consumer.verify.source import SourceChecksums
+    from tailrace.spark_consumer.verify.command import SourceChecksums
 
 _ROUNDS: Final = 6
 """How often keys are looked at that change all the time."""

@@ -9,8 +9,7 @@ import pytest
 from tailrace.runtime.config.environment import variables_of
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer import config
-from tailrace.spark_consumer.config.definition import definition
-from tailrace.spark_consumer.config.reference import pages
+from tailrace.spark_consumer.config.definition import definition, pages
 from tailrace.spark_consumer.sink.plugin import installed_sinks
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -17,8 +17,7 @@ from tailrace.schemas.alteration import UNKNOWN, Alteration, AlterationKind, Col
 from tailrace.schemas.connect import ConnectSchema
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.evolution.attempt import Attempt
-from tailrace.spark_consumer.evolution.outcome import warn_of_records_before
+from tailrace.spark_consumer.evolution.attempt import Attempt, warn_of_records_before
 from tailrace.spark_consumer.evolution.plan import Fill, Plan, Step, make_plan
 from tailrace.spark_consumer.evolution.policy import (
     Action,

@@ -12,7 +12,7 @@ from tailrace.schemas.alteration import Alteration
 from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.evolution.outcome import captured_name
+from tailrace.spark_consumer.evolution.attempt import captured_name
 from tailrace.spark_consumer.evolution.policy import Behavior, EvolutionPolicy
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.state import ALONE, OF_A_SHARD, PROPERTIES, SEVERAL, Shard, require_owner
