@@ -47,14 +47,18 @@ def end_offset(consumer: Consumer, topic: str, partition: int, timeout_s: float)
         time.sleep(_PAUSE_S)
 
 
-def messages(consumer: Consumer, topic: str, starts: Mapping[int, int], timeout_s: float) -> Iterator[Message]:
-    """Yield the messages from a Kafka offset per partition on, up to the current end of each partition.
+def messages(
+    consumer: Consumer, topic: str, starts: Mapping[int, int], timeout_s: float, ends: Mapping[int, int] | None = None
+) -> Iterator[Message]:
+    """Yield the messages from a Kafka offset per partition on, up to the end of each partition: by default the current.
 
     The client reports the end of a partition only after a fetch without records. A partition that is written all the
     time has no such fetch, so the end is also compared with the offsets. The report is still needed: transaction
-    markers at the end are no messages. Raises KafkaUnavailableError after ``timeout_s`` without progress.
+    markers at the end are no messages. ``ends`` may be behind open transactions: those are waited for. Raises
+    KafkaUnavailableError after ``timeout_s`` without progress.
     """
-    ends = {partition: end_offset(consumer, topic, partition, timeout_s) for partition in starts}
+    if ends is None:
+        ends = {partition: end_offset(consumer, topic, partition, timeout_s) for partition in starts}
     consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in starts.items()])
     unread = set(starts)
     deadline = time.monotonic() + timeout_s
@@ -73,11 +77,11 @@ def messages(consumer: Consumer, topic: str, starts: Mapping[int, int], timeout_
                 )
             continue
         deadline = time.monotonic() + timeout_s
+        offset = message.offset() or 0
         if error is not None:
-            if error.code() == PARTITION_EOF:
+            if error.code() == PARTITION_EOF and offset >= ends[partition]:
                 unread.discard(partition)
             continue
-        offset = message.offset() or 0
         if offset >= ends[partition] - 1:
             unread.discard(partition)
         if offset < ends[partition]:

@@ -18,8 +18,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from tailrace.producer.errors import KeysRefusedError, StateLostError, TableNotReadError
 from tailrace.producer.kafka import state_store
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import NO_GROUP, PARTITION_EOF, translate
+from tailrace.producer.kafka.errors import translate
 from tailrace.producer.kafka.state_store import REQUEST_START, State, StoredOffset, split_key, table_key
+from tailrace.producer.kafka.topic_reader import messages
 from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -43,34 +44,22 @@ class ProducerProgress:
         self._own_keys: ChosenKeys | None = None
         self._own_read = False
         self._records: dict[bytes, bytes] = {}
-        self._reached = 0
+        self._next = OFFSET_BEGINNING
+        """The Kafka offset from which on the state is not read yet."""
         self._admin = AdminClient(settings.common())
         self._consumer = Consumer({**settings.consumer(), "enable.partition.eof": True, "fetch.wait.max.ms": 10})
-        self._consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
 
     def refresh(self) -> State:
         """Return the offset and the state of the table, as all that is in Kafka now says."""
         end = self.ends(self._topic, committed=False)[0]
-        until = time.monotonic() + self._settings.request_timeout_s
-        while self._reached < end:
-            message = self._consumer.poll(_POLL_S)
-            if message is None:
-                if time.monotonic() > until:
-                    raise KafkaUnavailableError(
-                        "reading the state of the producer made no progress",
-                        hint="check that the brokers are up, and that no transaction is open on the topic",
-                        topic=self._topic,
-                    )
-                continue
-            error = message.error()
-            if error is not None and error.code() not in {NO_GROUP, PARTITION_EOF}:
-                raise translate(KafkaException(error), f"reading {self._topic}")
-            if error is None:
-                until = time.monotonic() + self._settings.request_timeout_s
-                self._keep(message.key() or b"", message.value())
-                self._reached = (message.offset() or 0) + 1
-            elif error.code() == PARTITION_EOF:
-                self._reached = max(self._reached, message.offset() or 0)
+        if self._next < end:
+            timeout_s = self._settings.request_timeout_s
+            try:
+                for message in messages(self._consumer, self._topic, {0: self._next}, timeout_s, {0: end}):
+                    self._keep(message.key() or b"", message.value())
+            except KafkaException as error:
+                raise translate(error, f"reading {self._topic}") from error
+            self._next = end
         return state_store.decode(self._records, self._read_offset)
 
     def barrier(self) -> Offset:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
 
-from tailrace.producer.kafka.topic_reader import end_offset
+from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.topic_reader import end_offset, messages, topic_consumer
 from tests.debezium_parity.topics import read_topics
 from tests.support.topics import read_topic
 
@@ -58,6 +59,35 @@ def test_reader_ends_although_a_transaction_stays_open(kafka_broker: KafkaBroker
 
     assert read_topic(kafka_broker.bootstrap, prefix) == []
     producer.abort_transaction()
+
+
+def test_an_end_behind_an_open_transaction_is_waited_for(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """Without a given end the reading stops before the transaction."""
+    kafka_broker.create_topic(prefix)
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap, "transactional.id": prefix})
+    producer.init_transactions()
+    for value in (b"committed", b"open"):
+        producer.begin_transaction()
+        producer.produce(prefix, value=value)
+        if value == b"committed":
+            producer.commit_transaction()
+    producer.flush()
+    found: list[bytes | None] = []
+
+    def read(ends: Mapping[int, int] | None) -> None:
+        settings = KafkaSettings(kafka_broker.bootstrap, {}, 60_000)
+        with topic_consumer(settings, prefix) as consumer:
+            found.extend(each.value() for each in messages(consumer, prefix, {0: OFFSET_BEGINNING}, 30, ends))
+
+    read(None)
+    assert found == [b"committed"]
+    reader = threading.Thread(target=read, args=({0: 3},))
+    reader.start()
+    reader.join(1)
+    assert reader.is_alive()
+    producer.commit_transaction()
+    reader.join(60)
+    assert found == [b"committed", b"committed", b"open"]
 
 
 def test_topic_that_the_broker_does_not_know_yet(kafka_broker: KafkaBroker, prefix: str) -> None:
