@@ -96,7 +96,7 @@ class Enumerator:
             except (SourceError, SchemaError) as error:
                 if isinstance(error, SourceUnavailableError):
                     raise
-                if isinstance(error, TableAccessError) or self._planner.exists(table):
+                if isinstance(error, TableAccessError) or self._planner.session.exists(table):
                     self._policy.fail(table, as_definition(error))
                 # It existed when the session began. A session that begins without it ends its splits.
                 raise SourceUnavailableError("a table was dropped while its snapshot resumed", table=table) from error
@@ -198,7 +198,7 @@ class Enumerator:
 
     def _on_table_missing(self, workers: Workers, failed: SplitFailed, split: Split) -> bool:
         """Abandon a split whose table is missing; if the table exists, read the split again and return False."""
-        exists = self._planner.exists(split.table)
+        exists = self._planner.session.exists(split.table)
         if exists or not self._mailbox.call(lambda: self._coordinator.abandon_split(split)):
             self._missing_retries += 1
             if self._missing_retries > MAX_MISSING_TABLE_RETRIES:
@@ -266,7 +266,7 @@ class Enumerator:
             plan = self._plans.get(table)
             try:
                 if plan is None:
-                    with self._planner.shared_lock(table):
+                    with self._planner.session.shared_lock(table):
                         pass  # most often, a table that is locked holds no change
                     plan = self._start_plan(table)
                 split = None if plan is None else self._next_of(plan)
@@ -277,7 +277,7 @@ class Enumerator:
             except (SourceError, SchemaError) as error:
                 if isinstance(error, SourceUnavailableError):
                     raise
-                if isinstance(error, TableAccessError) or self._planner.exists(table):
+                if isinstance(error, TableAccessError) or self._planner.session.exists(table):
                     self._policy.raise_unreadable(table, as_definition(error))
                 self._abandon(table)
             else:
@@ -300,7 +300,7 @@ class Enumerator:
         if plan.missing or self._policy.stopped(plan.table):
             plan.put_off.clear()
             return None
-        with self._planner.shared_lock(plan.table):
+        with self._planner.session.shared_lock(plan.table):
             split = plan.put_off.pop() if plan.put_off else self._plan_next(plan)
         plan.in_flight += split is not None
         return split
@@ -332,7 +332,9 @@ class Enumerator:
             self._on_locked(split.table)
 
     def _on_locked(self, table: TableId) -> None:
-        self._queue.put_off(table, f"it is locked: {self._planner.lock_holders(table) or 'by an unknown thread'}")
+        self._queue.put_off(
+            table, f"it is locked: {self._planner.session.lock_holders(table) or 'by an unknown thread'}"
+        )
 
     def _start_plan(self, table: TableId) -> TablePlan | None:
         started = self._policy.start(table)

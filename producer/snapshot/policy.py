@@ -197,7 +197,7 @@ class InitialSnapshot(SnapshotPolicy):
         except (TableLockedError, StatementTooSlowError):
             self._call(lambda: coordinator.put_off_table(table))
             raise
-        high = planner.high_watermark(low)
+        high = planner.session.high_watermark(low)
         columns = found.columns
         if greatest is None:
             columns = ()
@@ -256,9 +256,9 @@ class IncrementalSnapshot(SnapshotPolicy):
 
     def can_resume(self, table: TableId, stored: TableState, splits: Iterable[SplitState]) -> bool:
         """Continue on the same server with the same key."""
-        if stored.mode is not TableMode.INCREMENTAL or not self._planner.exists(table):
+        if stored.mode is not TableMode.INCREMENTAL or not self._planner.session.exists(table):
             return False
-        current = self._planner.current_offset()
+        current = self._planner.session.current_offset()
         columns = self._planner.plan_input(table).columns[: len(stored.key)]
         return definitions(columns) == stored.key_order and all(split.high.same_server(current) for split in splits)
 
@@ -280,7 +280,7 @@ class IncrementalSnapshot(SnapshotPolicy):
         found = planner.plan_input(table)
         condition = self.condition(table)
         if condition:
-            planner.check_condition(table, condition)
+            planner.session.check_condition(table, condition)
         whole = not condition and request.keys is None
         barrier = self._call(lambda: self._prepare(table, whole=whole))
         if barrier is None:

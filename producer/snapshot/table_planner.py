@@ -7,7 +7,6 @@ session starts again), and for the query of the greatest key (60 s at most, afte
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,60 +60,36 @@ class TablePlanner:
     ) -> None:
         """``tables`` reads the catalog over ``session``."""
         session.bound_lock_waits()
-        self._session = session
+        self.session = session
         self._stream_session = stream_session
         self._tables = tables
         self._settings = settings
 
     def plan_input(self, table: TableId) -> PlanInput:
         """Read a table's definition. Raises SchemaError if the table does not exist or has no key."""
-        found = self._session.describe(table)
+        found = self.session.describe(table)
         stand_in = None
         if self._tables.stand_in_key(found) is not None:
-            at = self._session.current_offset()
-            found = self._session.describe(table)
+            at = self.session.current_offset()
+            found = self.session.describe(table)
             unique = self._tables.stand_in_key(found)
             stand_in = None if unique is None else (unique, at)
         key = self._tables.key_of(found)
-        return PlanInput(self._session.splitting_columns(found, key), self._session.estimated_rows(table), stand_in)
+        return PlanInput(self.session.splitting_columns(found, key), self.session.estimated_rows(table), stand_in)
 
     def splitter(self, table: TableId, columns: tuple[KeyColumn, ...]) -> ChunkSplitter:
-        return ChunkSplitter(self._session, table, columns, self._settings)
+        return ChunkSplitter(self.session, table, columns, self._settings)
 
     def stream_order(self, columns: tuple[KeyColumn, ...]) -> KeyOrdering:
         """Return the order of keys for the stream's thread."""
         return self._stream_session.key_ordering(columns)
 
-    def shared_lock(self, table: TableId) -> AbstractContextManager[None]:
-        """Keep DDL away from a table that is read inside. Raises TableLockedError if it cannot be read now."""
-        return self._session.shared_lock(table)
-
-    def lock_holders(self, table: TableId) -> str:
-        """Return what locks a table, for people."""
-        return self._session.lock_holders(table)
-
-    def exists(self, table: TableId) -> bool:
-        """Whether the source has the table now."""
-        return self._session.exists(table)
-
-    def current_offset(self) -> Offset:
-        """Return the end of the log of the server that is read."""
-        return self._session.current_offset()
-
-    def check_condition(self, table: TableId, condition: str) -> None:
-        """Raise SourceError if the condition is not valid for the rows of the table."""
-        self._session.check_condition(table, condition)
-
     def low_watermark(self, barrier: Offset) -> Offset:
         """Wait until the server shows what the stream had read at the barrier; return the low watermark."""
-        return self._session.low_watermark(barrier, BARRIER_TIMEOUT_S)
-
-    def high_watermark(self, low: Offset) -> Offset:
-        """Return the high watermark. Raises SourceUnavailableError if the server changed since ``low``."""
-        return self._session.high_watermark(low)
+        return self.session.low_watermark(barrier, BARRIER_TIMEOUT_S)
 
     def close(self) -> None:
         try:
-            self._session.close()
+            self.session.close()
         finally:
             self._stream_session.close()

@@ -52,7 +52,7 @@ class Snapshot:
             keys=lambda _: None,
             requested=list,
         )
-        planner: Any = SimpleNamespace(shared_lock=lambda _: nullcontext())
+        planner: Any = SimpleNamespace(session=SimpleNamespace(shared_lock=lambda _: nullcontext()))
         self.enumerator = Enumerator(planner, coordinator, policy, list(splits), state=State(), status=Status())
         self.enumerator.pace = Pace(1, 0, split_rows=1, clock=lambda: self.now)
         self.enumerator._plans = {table: TablePlan(table, (), self._planned(table, splits[table])) for table in splits}

@@ -315,7 +315,7 @@ def test_a_table_that_is_dropped_while_its_snapshot_resumes(exists: bool) -> Non
     def plan_input(_table: TableId) -> None:
         raise SchemaError("the table cannot be described")
 
-    planner = SimpleNamespace(plan_input=plan_input, exists=lambda _table: exists)
+    planner = SimpleNamespace(plan_input=plan_input, session=SimpleNamespace(exists=lambda _table: exists))
     policy = InitialSnapshot(planner, stream.coordinator)  # type: ignore[arg-type]
     enumerator = Enumerator(planner, stream.coordinator, policy, [TABLE], state=state, status=Status())  # type: ignore[arg-type]
 
@@ -329,7 +329,7 @@ def test_a_table_that_was_in_error_is_planned_when_it_can_be_captured() -> None:
     stream.registry.track(TABLE, TableMode.WAITING)
     state = State(StoredOffset(START))
     state.tables[str(TABLE)] = TableState(TableMode.ERROR)
-    planner: Any = SimpleNamespace(plan_input=lambda _table: PlanInput((), 0), exists=lambda _table: True)
+    planner: Any = SimpleNamespace(plan_input=lambda _table: PlanInput((), 0))
     planner.splitter = lambda *_: SimpleNamespace(
         sort_key=lambda _: None, unread_ranges=lambda *_: [WHOLE], sort_keys=list
     )
