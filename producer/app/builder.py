@@ -315,7 +315,7 @@ class SessionBuilder:
         tables.keys.load(state.keys)
         for name, value in tables.keys.take_unsaved():
             transaction.store(known_key_key(name), value)
-        transaction.commit_restored(resume.offset)
+        transaction.commit_with(resume.offset)
         for table in {*self._process.failed}.difference(kept):
             self._status.table_removed(table)
         self._process.failed.clear()

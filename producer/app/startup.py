@@ -138,8 +138,7 @@ def keep_streaming(
     ending = [table for table in gone if state.tables[str(table)].mode is TableMode.INCREMENTAL]
     _remove_splits(transaction, state, topic_of, lambda table: table in ending)
     for table in ending:
-        state.tables[str(table)] = TableState(TableMode.STREAMING, fault=state.tables[str(table)].fault)
-        transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
+        _store_table(transaction, state, table, TableMode.STREAMING, state.tables[str(table)].fault)
 
 
 def fail_tables(
@@ -153,13 +152,11 @@ def fail_tables(
     _remove_splits(transaction, state, topic_of, lambda table: table in failed)
     _leave(transaction, state, failed)
     for table in failed:
-        state.tables[str(table)] = TableState(TableMode.ERROR, fault=failed[table])
-        transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
+        _store_table(transaction, state, table, TableMode.ERROR, failed[table])
     stored = IncrementalSnapshotQueue.from_state(state)
     kept = tuple(request for request in stored.requests if request.table not in failed)
     if kept != stored.requests:
-        queue = replace(stored, requests=kept) if kept else IncrementalSnapshotQueue(offsets=stored.offsets)
-        _store_queue(transaction, state, stored, queue)
+        _store_queue(transaction, state, stored, replace(stored, requests=kept) if kept else stored.emptied())
 
 
 def write_startup_state(
@@ -231,16 +228,14 @@ def leave_lost_binlog(
         if str(table) in known and (reads or state.tables[str(table)].mode is not TableMode.STREAMING)
     )
     for table in tables:
-        state.tables[str(table)] = TableState(TableMode.STREAMING, fault=state.tables[str(table)].fault)
-        transaction.store(state_store.table_key(table), state.tables[str(table)].to_json())
+        _store_table(transaction, state, table, TableMode.STREAMING, state.tables[str(table)].fault)
     _leave(transaction, state, tables)
     stored = IncrementalSnapshotQueue.from_state(state)
     if reads:
         queue = stored.emptied().adding(SnapshotRequest(table, required=True) for table in tables)
     else:
         queue = stored.requiring(tables, lambda _table: False)
-    if queue is not stored:
-        _store_queue(transaction, state, stored, queue)
+    _store_queue(transaction, state, stored, queue)
 
 
 def request_snapshots(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:
@@ -256,9 +251,7 @@ def request_snapshots(transaction: StreamTransaction, state: State, tables: Iter
         known = state.tables.get(str(table))
         return known is not None and known.mode is TableMode.INCREMENTAL
 
-    queue = stored.requiring(tables, is_running)
-    if queue is not stored:
-        _store_queue(transaction, state, stored, queue)
+    _store_queue(transaction, state, stored, stored.requiring(tables, is_running))
 
 
 def _leave(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:
@@ -267,9 +260,18 @@ def _leave(transaction: StreamTransaction, state: State, tables: Iterable[TableI
         transaction.store(former_key(table), b"{}")
 
 
+def _store_table(
+    transaction: StreamTransaction, state: State, table: TableId, mode: TableMode, fault: TableFault | None
+) -> None:
+    stored = state.tables[str(table)] = TableState(mode, fault=fault)
+    transaction.store(state_store.table_key(table), stored.to_json())
+
+
 def _store_queue(
     transaction: StreamTransaction, state: State, stored: IncrementalSnapshotQueue, queue: IncrementalSnapshotQueue
 ) -> None:
+    if queue is stored:
+        return
     for key, value in queue.records(stored):
         transaction.store(key, value)
     state.signals = orjson.loads(queue.to_json())

@@ -122,7 +122,7 @@ class RefusedChanges:
             error.hint = f"{error.hint}; or set {_PROPERTY}=warn: the event is skipped, and its tables are read again"
             raise error
         for table in captured:
-            self._versions.track(table)
+            self._versions.new_tables.track(table)
         if self._signals in named:
             log.error(
                 "signals are lost: send those again that were not answered",
@@ -132,7 +132,7 @@ class RefusedChanges:
                 **{name: str(error.context[name]) for name in _POSITION if name in error.context},
             )
         for table in {*named}.difference(captured):
-            self._versions.lose(table)
+            self._versions.new_tables.lose(table)
         for table in {*named}.difference(captured, self._lost, {self._signals}):
             self._lost.add(table)
             log.warning("changes of a table are lost: it is not captured", table=str(table), reason=error.message)

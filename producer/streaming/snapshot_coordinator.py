@@ -166,7 +166,7 @@ class SnapshotCoordinator:
         tracked = self._registry.tables.get(table)
         if tracked is None or (not whole and (tracked.mode is TableMode.ERROR or tracked.fault is not None)):
             return None
-        return self._transaction.offset.barrier() if self._versions.take_up(table) else None
+        return self._transaction.offset.barrier() if self._versions.new_tables.take_up(table) else None
 
     def start_incremental(self, table: TableId, order: KeyOrdering, state: TableState) -> bool:
         """Start an incremental snapshot; durable on return.

@@ -215,21 +215,18 @@ class StreamTransaction:
                 self._producer.send(self._state_topic, backfill_key(split_id), backfill_value(count))
             for store in self.before_commit:
                 store()
-            self._commit(self.offset.state())
+            self.commit_with(self.offset.state())
 
-    def commit_restored(self, offset: StoredOffset) -> None:
-        """Commit what startup wrote, with the offset it restored: the registry does not know the stored splits yet."""
-        self._commit(offset)
-
-    def _commit(self, stored: StoredOffset) -> None:
+    def commit_with(self, offset: StoredOffset) -> None:
+        """Commit with an offset: startup with the one it restored, as the registry does not know the splits yet."""
         self.open()
-        self._producer.send(self._state_topic, OFFSET_KEY, stored.to_json())
+        self._producer.send(self._state_topic, OFFSET_KEY, offset.to_json())
         began = time.monotonic()
         self._producer.commit()
         self._stored = self.offset.position
         self._since = time.monotonic()
         self._pause_until = 2 * self._since - began
-        self._status.stream_committed(stored.position.to_json())
+        self._status.stream_committed(offset.position.to_json())
 
     @property
     def _is_whole(self) -> bool:

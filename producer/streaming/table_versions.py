@@ -116,7 +116,7 @@ class TableVersions:
 
     def __init__(self, context: StreamContext, new_tables: NewTables) -> None:
         self._context = context
-        self._new_tables = new_tables
+        self.new_tables = new_tables
         self.in_use: dict[bytes, StreamedVersion] = {}
         """Versions in use, by the fingerprint of their definition."""
         self.emits: Callable[[TableId], bool] = _nothing
@@ -252,17 +252,8 @@ class TableVersions:
 
     def fail(self, table: TableId, fault: TableFault) -> None:
         """Put a captured table in error; its next change is checked again."""
-        self._new_tables.fail(table, fault)
+        self.new_tables.fail(table, fault)
         self.forget(table)
-
-    def take_up(self, table: TableId) -> bool:
-        return self._new_tables.take_up(table)
-
-    def lose(self, table: TableId) -> None:
-        self._new_tables.lose(table)
-
-    def track(self, table: TableId) -> None:
-        self._new_tables.track(table)
 
     def _add(self, event: RowsEvent) -> StreamedVersion | None:
         context, definition = self._context, event.table
@@ -290,13 +281,13 @@ class TableVersions:
 
     def _add_table(self, definition: TableVersion) -> tuple[CapturedTable, TrackedTable] | None:
         """Capture a table with its first change; None: it cannot be captured."""
-        if not self._new_tables.may_try(definition):
+        if not self.new_tables.may_try(definition):
             return None
-        self._new_tables.on_first_change(definition)
+        self.new_tables.on_first_change(definition)
         try:
-            return self._context.tables.version_of(definition), self._new_tables.capture(definition.id)
+            return self._context.tables.version_of(definition), self.new_tables.capture(definition.id)
         except (SchemaError, KafkaRequestError) as error:
-            self._new_tables.reject(definition, error)
+            self.new_tables.reject(definition, error)
             return None
 
     def _save_keys(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from tailrace.producer.kafka.state_store import SplitState, State
 from tailrace.producer.model.protocols import Offset
@@ -27,16 +28,7 @@ def high_watermark(split: Split, topic: str, state: SplitState) -> Watermark:
 
 def end_watermark(split: Split, topic: str, state: SplitState, backfill: int) -> Watermark:
     """Return END, the certificate of the split: every change up to HIGH is written too."""
-    return _record(
-        WatermarkKind.END,
-        split,
-        topic,
-        state.high,
-        schema=state.schema,
-        rows=state.rows,
-        checksum=state.checksum,
-        backfill=backfill,
-    )
+    return replace(high_watermark(split, topic, state), kind=WatermarkKind.END, backfill=backfill)
 
 
 def table_created(table: TableId, topic: str, offset: Offset, *, partitions: int) -> Watermark:
@@ -71,7 +63,6 @@ def _record(
     schema: str,
     rows: int = 0,
     checksum: int = 0,
-    backfill: int = 0,
     partitions: int | None = None,
 ) -> Watermark:
     return Watermark(
@@ -88,7 +79,7 @@ def _record(
         position=read_position(offset.to_json()),
         rows=rows,
         checksum=checksum,
-        backfill=backfill,
+        backfill=0,
         schema=schema,
         ts_us=time.time_ns() // 1000,
         incremental=split.incremental,

@@ -41,7 +41,7 @@ class Stream(Versions):
         self.schema_at(self.version, 200)
         context = self.versions._context
         context = replace(context, settings=replace(context.settings, reads_after_alter=reads))
-        self._alterations = Alterations(context, self.versions, self.versions._new_tables)
+        self._alterations = Alterations(context, self.versions, self.versions.new_tables)
         self._pos = 300
 
     def _describe(self, _table: TableId) -> CatalogTable:
@@ -51,7 +51,7 @@ class Stream(Versions):
         """Exclude a column from the records."""
         config = load(None, {}, {**BASE, "column.exclude.list": f"shop.t.{column}"})
         context = replace(self._alterations._context, tables=CapturedTables(config, self._describe))
-        self._alterations = Alterations(context, self.versions, self.versions._new_tables)
+        self._alterations = Alterations(context, self.versions, self.versions.new_tables)
 
     def run(self, sql: str, sql_mode: int = STRICT) -> Alteration | None:
         """Let the stream read a statement; return what it published."""
