@@ -284,14 +284,14 @@ class JdbcSink(TargetSink[JdbcTable]):
             events = events.unionByName(columns.truncations(batch, stored.valid_at(batch.truncated)))
         key, first = target.key_columns(), events.groupBy("key").agg(fn.min("seq").alias("seq"))
         stage = target.create_stage(session, [each.declared for each in key])
-        self._fill_stage(staged(first, key, fn.col("seq"), fn.lit(False)), stage, small=small)
+        self._fill(staged(first, key, fn.col("seq"), fn.lit(False)), stage, small=small)
         return columns.rows(versions(columns.stored(stored.ending_behind(stage)), events)), stage
 
     def _stage(self, session: Session, target: JdbcTable, rows: DataFrame, rule: Rule, *, small: bool) -> Merge:
         """Write rows with the columns of the table into a new staging table."""
         columns = target.columns()
         stage = target.create_stage(session, [each.declared for each in columns])
-        self._fill_stage(staged(rows, columns, fn.col(SEQUENCE_COLUMN), fn.col(DELETED_COLUMN)), stage, small=small)
+        self._fill(staged(rows, columns, fn.col(SEQUENCE_COLUMN), fn.col(DELETED_COLUMN)), stage, small=small)
         return target.merge(stage, columns, rule)
 
     @property
@@ -299,11 +299,7 @@ class JdbcSink(TargetSink[JdbcTable]):
         """The options of Spark's reader and writer."""
         return {**self._properties, "url": self._options.url, "driver": self._dialect.driver}
 
-    def _fill_stage(self, rows: DataFrame, stage: str, *, small: bool) -> None:
-        with by_operator(rows.sparkSession, when=small):
-            self._fill(rows.coalesce(1) if small else rows, stage)
-
-    def _fill(self, rows: DataFrame, stage: str) -> None:
+    def _fill(self, rows: DataFrame, stage: str, *, small: bool) -> None:
         """Let the executors insert rows. A task that runs again can insert its rows twice: the merge allows that."""
         options = {
             **self._client_options,
@@ -312,7 +308,9 @@ class JdbcSink(TargetSink[JdbcTable]):
             "numPartitions": str(self._options.partitions),
             "isolationLevel": "READ_COMMITTED",
         }
-        rows.write.format("jdbc").options(**options).mode("append").save()
+        with by_operator(rows.sparkSession, when=small):
+            given = rows.coalesce(1) if small else rows
+            given.write.format("jdbc").options(**options).mode("append").save()
 
     def _apply(self, session: Session, target: JdbcTable, step: _Step) -> None:
         known = target.entry
@@ -341,10 +339,6 @@ class JdbcSink(TargetSink[JdbcTable]):
         session.execute(f"DROP TABLE {stage}")
 
 
-def _driver_jars(options: JdbcOptions) -> tuple[str, ...]:
-    return tuple(load_dialect(options.url).jars)
-
-
 SINK = SinkPlugin(
     name="jdbc",
     doc="Keeps one table of a relational database per captured table, equal to the source table.",
@@ -357,6 +351,6 @@ SINK = SinkPlugin(
     rejected_elsewhere=PROPERTIES,
     fields=attrgetter("fields"),
     table_images=shape_images,
-    option_jars=_driver_jars,
+    option_jars=lambda options: tuple(load_dialect(options.url).jars),
     jars={"4.1": ()},
 )

@@ -61,7 +61,7 @@ class SinkPlugin:
     jars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Spark version (``4.1``) to Maven coordinates, without Kafka's. Empty: Spark 4.1, no jars."""
     option_jars: Callable[[Any], tuple[str, ...]] = _no_jars
-    """``options`` to further Maven coordinates: of what another package adds to the sink."""
+    """``options`` to further Maven coordinates, such as those of a driver."""
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that the session must have."""
     fields: Callable[[Any], tuple[MetadataField, ...]] = _no_fields

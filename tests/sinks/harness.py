@@ -223,9 +223,9 @@ def _cut(sink: Any, when: str, step: str) -> None:
     """Replace a method of a sink: it raises CutOffError before or after its work."""
     method = getattr(sink, step)
 
-    def run(*arguments: Any) -> None:
+    def run(*arguments: Any, **named: Any) -> None:
         if when == "after":
-            method(*arguments)
+            method(*arguments, **named)
         raise CutOffError(f"{when} {step}")
 
     setattr(sink, step, run)

@@ -198,9 +198,9 @@ def test_new_checkpoint_and_other_writers(opened: Open, monkeypatch: pytest.Monk
     """A query with an empty checkpoint applies nothing twice; a task that ran twice, and a ledger that was changed."""
     fill = JdbcSink._fill
 
-    def twice(sink: JdbcSink, *arguments: Any) -> None:
-        fill(sink, *arguments)
-        fill(sink, *arguments)
+    def twice(sink: JdbcSink, *arguments: Any, small: bool) -> None:
+        fill(sink, *arguments, small=small)
+        fill(sink, *arguments, small=small)
 
     monkeypatch.setattr(JdbcSink, "_fill", twice)
     run = opened("t")

@@ -38,9 +38,9 @@ class Killer:
     def around(self, name: str, step: Callable[..., None]) -> Callable[..., None]:
         """Return the step with a check of the moment before and after it."""
 
-        def run(*arguments: Any) -> None:
+        def run(*arguments: Any, **named: Any) -> None:
             self._moment(f"before-{name}")
-            step(*arguments)
+            step(*arguments, **named)
             self._moment(f"after-{name}")
 
         return run
