@@ -268,7 +268,7 @@ class SessionBuilder:
             start_at=config.ops.start_at,
         )
         resume = resume_point(self._source, state, rules, self._process.stop)
-        if new or resume.binlog_lost:
+        if new or resume.jumps:
             captured = self._list_present(captured)
             tables.refresh_stand_in_keys(session.describe_all, captured, session.current_offset())
         registry = SplitRegistry()
@@ -286,13 +286,12 @@ class SessionBuilder:
             heartbeat=self._auxiliary.heartbeat(action),
         )
         topic_of = TopicNames(config.topics).table
-        if resume.binlog_lost:
-            reads = rules.if_lost == "read"
-            startup.leave_lost_binlog(transaction, state, captured=captured, topic_of=topic_of, reads=reads)
+        if resume.jumps:
+            startup.leave_binlog(transaction, state, captured=captured, topic_of=topic_of, reads=resume.reads)
         if resume.end is not None:
             startup.relocate_splits(transaction, state, resume.end)
         includes = config.filters.tables.includes
-        gone = [] if new or resume.binlog_lost else startup.gone_tables(state, captured, includes)
+        gone = [] if new or resume.jumps else startup.gone_tables(state, captured, includes)
         hidden = startup.hidden_tables(session, startup.unlisted_tables(state, captured, includes))
         self._fail({table: error for table, error in hidden.items() if state.tables[str(table)].fault is None})
         captured, gone = [*captured, *hidden], [table for table in gone if table not in hidden]

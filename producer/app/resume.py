@@ -27,8 +27,10 @@ class ResumePoint:
     """Where the stream starts."""
 
     offset: StoredOffset
-    binlog_lost: bool = False
-    """The binlog behind the stored offset is gone: every table must be read again."""
+    jumps: bool = False
+    """The stream does not go on at the stored offset, in a new epoch: what waits for a part of the log is given up."""
+    reads: bool = False
+    """Every table must be read again: changes are lost."""
     end: Offset | None = None
     """The end of the binlog if the epoch is a new one: splits that were read before it are compared with this."""
 
@@ -57,6 +59,9 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
     process is stopped while it waits for the source.
     """
     stored = state.offset
+    if state.moved is not None:
+        state = State(StoredOffset(state.moved), moved=state.moved)
+        stored = state.offset
     if stored is None and rules.start_at:
         return ResumePoint(StoredOffset(source.earlier_offset(rules.start_at, epoch=rules.first_epoch)))
     if stored is None:
@@ -83,7 +88,10 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
                 hint="topics and targets keep rows that are deleted or different by now: request a snapshot of the "
                 "tables that changed, or set snapshot.mode=when_needed for the next time",
             )
-        return ResumePoint(StoredOffset(position), binlog_lost=True)
+        return ResumePoint(StoredOffset(position), jumps=True, reads=rules.if_lost == "read")
+    if state.moved is not None:
+        log.warning("the stream begins where a signal has set it", **position.to_json())
+        return ResumePoint(StoredOffset(position), jumps=True)
     if position.epoch == stored.position.epoch:
         return ResumePoint(replace(stored, position=position))
     marks = tuple(mark for mark in stored.transactions if _can_align(mark, rules.uncounted))

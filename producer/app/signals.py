@@ -32,6 +32,11 @@ from tailrace.producer.streaming.context import SignalTable
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
+from tailrace.runtime.errors import Retryable, TailraceError
+
+
+class PositionMovedError(TailraceError, Retryable):
+    """The next session begins at another place of the log."""
 
 
 def signal_settings(config: ProducerConfig) -> KafkaSettings:
@@ -84,6 +89,7 @@ class SignalService:
             notification_service(config, transaction),
             config.filters.tables,
             condition_problem=source.condition_problem,
+            locate=lambda text, epoch: source.earlier_offset(text, epoch=epoch),
         )
         self._channels: Channels | None = None
         openers = list(self._openers())
@@ -114,6 +120,8 @@ class SignalService:
     def _process(self, signals: Signals, advance: AdvanceOffsets) -> None:
         self.processor.process(signals, advance(self.processor.offsets))
         self._transaction.commit()
+        if self.processor.moved:
+            raise PositionMovedError("a signal has set the position of the stream")
 
     def start(self) -> None:
         if self._channels is not None:

@@ -202,7 +202,7 @@ def find_former_tables(
     state.former.update(map(str, topics.with_records(new)))
 
 
-def leave_lost_binlog(
+def leave_binlog(
     transaction: StreamTransaction,
     state: State,
     *,
@@ -210,7 +210,7 @@ def leave_lost_binlog(
     topic_of: Callable[[TableId], str],
     reads: bool,
 ) -> None:
-    """Remove what waits for a part of the binlog that is lost, request snapshots of tables, and update ``state``.
+    """Remove what waits for a part of the binlog that is not read, request snapshots, and update ``state``.
 
     ``reads``: of all tables; else only of those that were being read. What the topics have of these tables from before
     the gap may be gone: they leave (``former_tables.py``).
@@ -219,6 +219,8 @@ def leave_lost_binlog(
         # Its end may be in the binlog that is lost; if not, its XA PREPARE is searched for at its XA COMMIT.
         transaction.store(state_store.prepared_key(xid), None)
     state.prepared.clear()
+    if state.moved is not None:
+        transaction.store(state_store.MOVED_KEY, None)
     _remove_splits(transaction, state, topic_of, lambda _table: True)
     _remove_keys(transaction, state, set(state.keys))
     known = state.captured

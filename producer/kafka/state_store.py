@@ -49,6 +49,7 @@ READERS_KEY: Final = b"readers"
 STRUCTURE_KEY: Final = b"structure"
 SIGNALS_KEY: Final = b"signals"
 FORMAT_KEY: Final = b"format"
+MOVED_KEY: Final = b"moved"
 REQUEST_START: Final = b"request/"
 FORMAT: Final = 1
 """Raise it if a program that does not know a new field or kind of record would go on wrongly."""
@@ -232,6 +233,8 @@ class State:
     """XA transactions that are neither committed nor rolled back, by their ids."""
     former: set[str] = field(default_factory=set)
     """Names of former tables whose rows are in their topics."""
+    moved: Offset | None = None
+    """Where a signal has set the stream, which has not begun there yet."""
 
     @property
     def captured(self) -> set[str]:
@@ -318,7 +321,9 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
     return state
 
 
-def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffset) -> None:
+def _decode_record(  # noqa: PLR0912 - one for each kind of record
+    state: State, key: bytes, value: bytes, read_offset: ReadOffset
+) -> None:
     kind, _, name = key.decode().partition("/")
     body = orjson.loads(value)
     if not isinstance(body, dict):
@@ -333,6 +338,8 @@ def _decode_record(state: State, key: bytes, value: bytes, read_offset: ReadOffs
         state.generation = body["number"]
     elif key == SIGNALS_KEY:
         state.signals = body
+    elif key == MOVED_KEY:
+        state.moved = read_offset(body)
     elif kind == "request":
         state.requests[int(name)] = body
     elif kind == "table":

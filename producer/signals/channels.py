@@ -27,6 +27,7 @@ from tailrace.producer.model.table import Table, TableId
 from tailrace.producer.serialization.table_codec import CodecOptions, TableCodec
 from tailrace.producer.signals.queue import ChannelOffsets
 from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_json, from_row, read_signal
+from tailrace.runtime.errors import TailraceError
 
 log = structlog.get_logger(__name__)
 
@@ -159,6 +160,8 @@ class Channels:
                 for channel in channels:
                     self._poll(channel)
                 self._closing.wait(self._interval_s)
+        except TailraceError as error:  # of the stream's thread, which raises it too
+            log.debug("the session has ended with a signal", error=str(error))
         finally:
             for channel in channels:
                 channel.close()

@@ -15,8 +15,10 @@ import orjson
 import structlog
 
 from tailrace.producer.config.filters import TableFilter
-from tailrace.producer.kafka.state_store import SplitState, TableState
+from tailrace.producer.errors import SourceUnavailableError
+from tailrace.producer.kafka.state_store import MOVED_KEY, SplitState, TableState
 from tailrace.producer.model.binlog_events import RowsEvent
+from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.notifications.notification import (
@@ -29,7 +31,14 @@ from tailrace.producer.notifications.notification import (
 )
 from tailrace.producer.signals.channels import SourceSignalChannel
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue, SnapshotRequest, apply_signal
-from tailrace.producer.signals.signal import ExecuteSnapshot, InvalidSignalError, LogSignal, Signal, parse_action
+from tailrace.producer.signals.signal import (
+    ExecuteSnapshot,
+    InvalidSignalError,
+    LogSignal,
+    SetBinlogPosition,
+    Signal,
+    parse_action,
+)
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.schemas.rowkind import Op
@@ -52,8 +61,15 @@ class SignalProcessor:
         table_filter: TableFilter,
         *,
         condition_problem: Callable[[str], str],
+        locate: Callable[[str, int], Offset],
     ) -> None:
-        """``condition_problem`` says why an SQL condition may not be used, '' if it may."""
+        """``condition_problem`` says why an SQL condition may not be used, '' if it may.
+
+        ``locate`` returns a place of the log by its text, in an epoch; it raises ConfigError if the log lacks it.
+        """
+        self.moved = False
+        """A signal has set the position of the stream: the session is to end when that is committed."""
+        self._locate = locate
         self.queue = queue
         """Immutable and replaced as a whole, so any thread may read it."""
         self.work = threading.Event()
@@ -75,28 +91,36 @@ class SignalProcessor:
         """The last processed signals; any thread may read it."""
         return self.queue.offsets
 
-    def process(self, signals: Iterable[Signal | InvalidSignalError], offsets: ChannelOffsets) -> None:
-        """Apply signals of one channel and store the channel offsets behind them."""
+    def process(
+        self, signals: Iterable[Signal | InvalidSignalError], offsets: ChannelOffsets, *, in_log: bool = False
+    ) -> None:
+        """Apply signals of one channel and store the channel offsets behind them; ``in_log``: the stream reads them."""
         for signal in signals:
             if isinstance(signal, InvalidSignalError):
                 log.warning("invalid signal ignored", reason=str(signal))
             else:
-                self._apply(signal)
+                self._apply(signal, in_log=in_log)
         self._store(replace(self.queue, offsets=offsets))
 
-    def _apply(self, signal: Signal) -> None:
+    def _apply(self, signal: Signal, *, in_log: bool) -> None:
         context = {"id": signal.id, "type": signal.type[:_SHOWN]}
         log.info("signal received", **context, data=orjson.dumps(signal.data)[:_SHOWN].decode(errors="replace"))
+        action = None
         try:
             action = parse_action(signal)
             if isinstance(action, LogSignal):
                 log.info(action.message[:_SHOWN], signal=signal.id)
                 return
+            if isinstance(action, SetBinlogPosition):
+                self._move(action, in_log=in_log)
+                return
             if isinstance(action, ExecuteSnapshot):
                 action.check_conditions(self._condition_problem)
             captured = [table for table in self._registry.tables if self._table_filter.includes(table)]
             result = apply_signal(self.queue, action, signal.id, captured, self.is_running)
-        except Exception as error:  # noqa: BLE001 - nothing is written yet: a signal must not stop the stream
+        except Exception as error:  # nothing is written yet: a signal must not stop the stream
+            if isinstance(error, SourceUnavailableError) and isinstance(action, SetBinlogPosition):
+                raise  # the signal is read again
             reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             log.warning("invalid signal ignored", **context, reason=reason[:_SHOWN])
             return
@@ -111,12 +135,25 @@ class SignalProcessor:
                 AggregateType.INCREMENTAL, notification.type, notification.data, correlation_id=correlation_id
             )
 
+    def _move(self, action: SetBinlogPosition, *, in_log: bool) -> None:
+        if in_log:
+            raise InvalidSignalError("the stream would read it again and again: send it to another channel")
+        before = self._transaction.stored
+        position = self._locate(action.position, before.epoch + 1)
+        self._transaction.store(MOVED_KEY, orjson.dumps(position.to_json()))
+        self.moved = True
+        log.warning(
+            "a signal sets the position of the stream: what is between is not captured, or written again",
+            moved_from=before.to_json(),
+            moved_to=position.to_json(),
+        )
+
     def process_row(self, channel: SourceSignalChannel, event: RowsEvent, gtid: str, number: int) -> None:
         """Apply the signals inserted by rows event ``number`` of a transaction, unless they are already processed."""
         last_gtid, last_number = self.offsets.source
         if event.op != Op.CREATE or (gtid == last_gtid and number <= last_number):
             return
-        self.process(channel.signals(event), replace(self.offsets, source=(gtid, number)))
+        self.process(channel.signals(event), replace(self.offsets, source=(gtid, number)), in_log=True)
 
     def request_incremental(self, tables: Iterable[TableId]) -> None:
         """Request incremental snapshots without a signal; tables that are already requested are skipped."""

@@ -88,7 +88,14 @@ class LogSignal:
     message: str
 
 
-SignalAction = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogSignal
+@dataclass(frozen=True, slots=True)
+class SetBinlogPosition:
+    """Go on at another place of the binlog: a GTID set, or file:position."""
+
+    position: str
+
+
+SignalAction = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogSignal | SetBinlogPosition
 
 
 def read_signal(parse: Callable[[T], Signal], value: T) -> Signal | InvalidSignalError:
@@ -136,12 +143,26 @@ def parse_action(signal: Signal) -> SignalAction:
             return ResumeSnapshot()
         case "log":
             return LogSignal(_string(data, "message"))
-        case "schema-changes" | "set-binlog-position" | "snapshot-window-open" | "snapshot-window-close":
+        case "set-binlog-position":
+            return SetBinlogPosition(_named_position(data))
+        case "schema-changes" | "snapshot-window-open" | "snapshot-window-close":
             raise InvalidSignalError(f"signals of type {signal.type!r} are not supported")
     raise InvalidSignalError(
         f"type {_shown(signal.type)} is not known; use execute-snapshot, stop-snapshot, pause-snapshot, "
-        "resume-snapshot or log"
+        "resume-snapshot, set-binlog-position or log"
     )
+
+
+def _named_position(data: Mapping[str, Any]) -> str:
+    """Return the place that ``{"gtid_set": …}`` or ``{"binlog_filename": …, "binlog_position": …}`` names."""
+    if data.keys() == {"gtid_set"}:
+        return _string(data, "gtid_set")
+    position = data.get("binlog_position")
+    if data.keys() != {"binlog_filename", "binlog_position"} or type(position) is not int or position < 0:
+        raise InvalidSignalError(
+            f"{_shown(dict(data))} is neither a gtid_set nor a binlog_filename and binlog_position"
+        )
+    return f"{_string(data, 'binlog_filename')}:{position}"
 
 
 def _execute(data: Mapping[str, Any]) -> ExecuteSnapshot:

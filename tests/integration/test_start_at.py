@@ -9,7 +9,9 @@ import pytest
 from tailrace.runtime.errors import ConfigError
 from tests.support.capture import CaptureThread, eventually, properties, records_of
 from tests.support.database import Database
+from tests.support.incremental_checks import signal, state_of
 from tests.support.mariadb import family
+from tests.support.upsert_reader import consumer_rows
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
@@ -26,6 +28,10 @@ def _capture(
     settings = properties(database.server, broker, prefix, database.name, given)
     with CaptureThread(settings) as capture:
         eventually(lambda: not capture.running, "the end of the binlog")
+    return _records(broker, prefix, database)
+
+
+def _records(broker: KafkaBroker, prefix: str, database: Database) -> list[tuple[str, dict[str, Any] | None]]:
     records = [r.json for r in records_of(broker.bootstrap, prefix, database.name, "t") if r.value]
     return [(record["op"], record["after"]) for record in records]
 
@@ -75,6 +81,47 @@ def test_initial_snapshot_of_tables_whose_history_is_read(
         elif op == "d":
             rows.pop(2, None)
     assert rows == {1: {"id": 1, "v": 11, "w": 5}}
+
+
+def test_signal_sets_the_position(
+    own_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, own_database: Database
+) -> None:
+    """Back and forth, in a new epoch each time; what a consumer has in the end is what the table has."""
+    [[before]] = own_database.execute("SELECT @@global.gtid_executed")
+    _history(own_database)
+    changes = {"snapshot.mode": "no_data", "signal.enabled.channels": "kafka", "signal.poll.interval.ms": 100}
+    settings = properties(own_server, kafka_broker, prefix, own_database.name, changes)
+
+    def epoch() -> int:
+        stored = state_of(kafka_broker, prefix, "offset")
+        return 0 if stored is None else int(stored["position"]["epoch"])
+
+    with CaptureThread(settings) as capture:
+        capture.wait_snapshot()
+        own_database.execute("INSERT INTO t VALUES (3, 30, 31)")
+        capture.wait_position(own_server)
+        for wrong in ({}, {"gtid_set": "yesterday"}, {"binlog_filename": "binlog.000001", "binlog_position": 4}):
+            signal(kafka_broker, prefix, "set-binlog-position", wrong)
+        signal(kafka_broker, prefix, "set-binlog-position", {"gtid_set": before})
+        eventually(lambda: epoch() == 2, "the stream goes back")
+        capture.wait_position(own_server)
+        assert state_of(kafka_broker, prefix, "moved") is None
+    third = ("c", {"id": 3, "v": 30, "w": 31})
+    assert _records(kafka_broker, prefix, own_database) == [third, *HISTORY, third]
+    rows = consumer_rows(kafka_broker, prefix, f"{own_database.name}.t")
+    assert {row["id"]: row["v"] for row in rows.values()} == dict(own_database.execute("SELECT id, v FROM t"))
+
+    own_database.execute("INSERT INTO t VALUES (4, 40, 41)")
+    [[skipped]] = own_database.execute("SELECT @@global.gtid_executed")
+    own_database.execute("INSERT INTO t VALUES (5, 50, 51)")
+    signal(kafka_broker, prefix, "set-binlog-position", {"gtid_set": skipped})
+    with CaptureThread(settings) as capture:
+        eventually(lambda: epoch() == 3, "the stream goes ahead")
+        capture.wait_position(own_server)
+    fifth = ("c", {"id": 5, "v": 50, "w": 51})
+    fourth = ("c", {"id": 4, "v": 40, "w": 41})
+    # How far the stream was when it got the signal is not known.
+    assert _records(kafka_broker, prefix, own_database)[6:] in ([fifth], [fourth, fifth], [fourth, fifth, fifth])
 
 
 def test_places_that_the_binlog_does_not_have(

@@ -19,7 +19,7 @@ from tailrace.producer.snapshot.table_planner import PlanInput
 from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
-from tests.support.stream import FakeProducer, stream_transaction
+from tests.support.stream import START, FakeProducer, stream_transaction
 
 
 def test_requests_wait_until_the_stream_has_ended_the_initial_snapshot() -> None:
@@ -67,6 +67,7 @@ def test_cancellation_removes_the_request_that_was_taken_and_no_other() -> None:
         notifications,  # type: ignore[arg-type]
         SimpleNamespace(includes=lambda _table: True),  # type: ignore[arg-type]
         condition_problem=lambda _condition: "",
+        locate=lambda _text, epoch: START._replace(epoch=epoch),
     )
     processor.request_reading(table)
 

@@ -85,6 +85,7 @@ class Stream:
             NotificationService(self.transaction, topic=None, to_log=False),
             config.filters.tables,
             condition_problem=lambda _condition: "",
+            locate=lambda text, _epoch: pytest.fail(text),
         )
         listener: SnapshotProgressListener = self.listener if self.queue is None else self.signals
         tables = CapturedTables(config, self._describe)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.producer.app.startup import leave_lost_binlog
+from tailrace.producer.app.startup import leave_binlog
 from tailrace.producer.kafka.state_store import OFFSET_KEY, State, StoredOffset, decode, prepared_key
 from tailrace.producer.model.binlog_events import (
     PreparedTransactionEnded,
@@ -65,7 +65,7 @@ def test_lost_binlog_leaves_no_prepared_transaction() -> None:
     producer = FakeProducer()
     state = State(StoredOffset(START), prepared={prepared(1).xid: prepared(1)})
 
-    leave_lost_binlog(stream_transaction(producer), state, captured=[], topic_of=str, reads=True)
+    leave_binlog(stream_transaction(producer), state, captured=[], topic_of=str, reads=True)
 
     assert state.prepared == {}
     assert (prepared_key(prepared(1).xid), None) in [(key, value) for _, key, value in producer.open]

@@ -85,6 +85,15 @@ def after(
         (b'{"id":"1","type":"log","data":"x"}', "data is not JSON"),
         (b'{"id":"1","type":"log"}', "message is missing"),
         (b'{"id":"1","type":"schema-changes"}', "not supported"),
+        (b'{"id":"1","type":"set-binlog-position"}', "neither a gtid_set nor"),
+        (
+            b'{"id":"1","type":"set-binlog-position","data":{"gtid_set":"u:1","binlog_position":4}}',
+            "neither a gtid_set",
+        ),
+        (
+            b'{"id":"1","type":"set-binlog-position","data":{"binlog_filename":"b.1","binlog_position":"4"}}',
+            "neither a",
+        ),
         (b'{"id":"1","type":"execute"}', "not known"),
         (b'{"id":"1","type":"execute-snapshot"}', "data-collections is missing"),
         (b'{"id":"1","type":"execute-snapshot","data":{"data-collections":"db.a"}}', "not a list"),

@@ -24,7 +24,7 @@ from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQ
 from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_json, from_row, read_signal
 from tailrace.producer.signals.table_expression import TableExpression, TableNames
 from tailrace.producer.streaming.split_registry import SplitRegistry
-from tests.support.stream import FakeProducer, stream_transaction
+from tests.support.stream import START, FakeProducer, stream_transaction
 
 TABLE = TableId("db", "orders_of_the_last_years_and_more")
 
@@ -42,6 +42,7 @@ def processor() -> tuple[SignalProcessor, FakeProducer]:
         notifications,
         TableFilter(),
         condition_problem=condition_problem,
+        locate=lambda _text, epoch: START._replace(epoch=epoch),
     )
     return found, producer
 

@@ -45,6 +45,7 @@ def test_a_snapshot_follows_that_begins_after_the_change(
         NotificationService(transaction, topic=None, to_log=False),
         TableFilter(),
         condition_problem=lambda _: "",
+        locate=lambda text, _epoch: pytest.fail(text),
     )
 
     processor.on_change_skipped([T])

@@ -9,7 +9,7 @@ import orjson
 from tailrace.producer.app.startup import (
     gone_tables,
     keep_streaming,
-    leave_lost_binlog,
+    leave_binlog,
     request_snapshots,
     write_startup_state,
 )
@@ -82,7 +82,7 @@ def test_tables_of_a_lost_binlog_leave_with_their_ends() -> None:
     """The binlog is lost; a database whose name has a dot is read again too."""
     producer, state = FakeProducer(), _state()
 
-    leave_lost_binlog(stream_transaction(producer), state, captured=[OTHER, DOTTED], topic_of=_topic, reads=True)
+    leave_binlog(stream_transaction(producer), state, captured=[OTHER, DOTTED], topic_of=_topic, reads=True)
 
     assert _ends(producer) == {f"{DOTTED}:run:1": 4, f"{OTHER}:run:1": 4}
     assert state.splits == {}
@@ -96,7 +96,7 @@ def test_only_tables_that_were_being_read_are_requested() -> None:
     state.tables[str(OTHER)] = TableState(TableMode.STREAMING)
     del state.splits[OTHER]
 
-    leave_lost_binlog(stream_transaction(producer), state, captured=[OTHER, DOTTED], topic_of=_topic, reads=False)
+    leave_binlog(stream_transaction(producer), state, captured=[OTHER, DOTTED], topic_of=_topic, reads=False)
 
     assert _ends(producer) == {f"{DOTTED}:run:1": 4}
     assert {plan.mode for plan in state.tables.values()} == {TableMode.STREAMING}
@@ -108,7 +108,7 @@ def test_tables_whose_changes_are_lost_have_left() -> None:
     """A row that was deleted in the gap would stay for ever. One that is not captured any more is not read."""
     left, gone = (DOTTED, OTHER), TableId("db", "gone")
     for request in (
-        partial(leave_lost_binlog, captured=left, topic_of=_topic, reads=True),
+        partial(leave_binlog, captured=left, topic_of=_topic, reads=True),
         partial(request_snapshots, tables=left),
     ):
         producer, state = FakeProducer(), _state()
