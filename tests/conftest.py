@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.embedded.kafka import KafkaBroker
+    from tests.embedded.mariadb import MariaDbServer
     from tests.embedded.mysql import MySqlServer
     from tests.embedded.postgresql import PostgresServer
     from tests.support.database import Database
@@ -95,6 +96,26 @@ def own_database(own_server: MySqlServer) -> Iterator[Database]:
 
     own_server.start()
     fresh = Database(own_server, f"own_{uuid.uuid4().hex[:8]}")
+    yield fresh
+    fresh.drop()
+
+
+@pytest.fixture(scope="module")
+def mariadb_server(request: pytest.FixtureRequest) -> Iterator[MariaDbServer]:
+    """A MariaDB source for the tests of one module, which may name its version as the parameter."""
+    from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415
+
+    with MariaDbServer(version=getattr(request, "param", None), settings=SOURCE) as server:
+        yield server
+
+
+@pytest.fixture
+def maria(mariadb_server: MariaDbServer, prefix: str) -> Iterator[Database]:
+    """A fresh database on that server."""
+    from tests.support.database import Database  # noqa: PLC0415
+    from tests.support.mariadb import family  # noqa: PLC0415
+
+    fresh = Database(family(mariadb_server), f"d_{prefix}")
     yield fresh
     fresh.drop()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
@@ -29,23 +28,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.mariadb, pytest.mark.kafka]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MariaDbServer]:
-    """A source."""
-    from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415
-
-    with MariaDbServer(settings=SOURCE) as running:
-        yield running
-
-
-@pytest.fixture
-def maria(server: MariaDbServer, prefix: str) -> Iterator[Database]:
-    """A fresh database."""
-    database = Database(family(server), f"d_{prefix}")
-    yield database
-    database.drop()
-
-
 def _require_equal(broker: KafkaBroker, prefix: str, database: Database, table: str) -> None:
     """Assert that the records of a table form a chain that ends in its rows."""
     rows = verified_rows(broker.bootstrap, prefix, database.name, table).values()
@@ -55,7 +37,7 @@ def _require_equal(broker: KafkaBroker, prefix: str, database: Database, table: 
 
 @pytest.mark.long
 def test_rows_changes_and_a_restart(
-    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
 ) -> None:
     """Several splits, two domains, XA transactions of which one is committed after a restart, compressed events."""
     maria.execute(
@@ -64,7 +46,7 @@ def test_rows_changes_and_a_restart(
     )
     maria.execute("CREATE SEQUENCE s")
     maria.executemany("INSERT INTO t (id, v, j) VALUES (%s, %s, '[1]')", [(n, f"v{n}") for n in range(1, 181)])
-    settings = source_settings(server, kafka_broker, prefix, maria.name)
+    settings = source_settings(mariadb_server, kafka_broker, prefix, maria.name)
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         maria.execute("UPDATE t SET v = 'u' WHERE id < 5")
@@ -113,7 +95,7 @@ def test_rows_changes_and_a_restart(
 
 @pytest.mark.long
 def test_changes_during_a_snapshot(
-    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
 ) -> None:
     """Transactions of both engines and XA transactions change rows while they are read."""
     for table, engine in (("t", "InnoDB"), ("m", "MyISAM")):
@@ -138,7 +120,7 @@ def test_changes_during_a_snapshot(
     for writer in writers:
         writer.start()
     try:
-        with CaptureThread(source_settings(server, kafka_broker, prefix, maria.name)) as capture:
+        with CaptureThread(source_settings(mariadb_server, kafka_broker, prefix, maria.name)) as capture:
             capture.wait_snapshot()
             stop.set()
             for writer in writers:
@@ -197,10 +179,10 @@ def test_failover(kafka_broker: KafkaBroker, prefix: str) -> None:
     ],
 )
 def test_refused_at_the_start(
-    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database, *, fault: str, named: str
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database, *, fault: str, named: str
 ) -> None:
     """What cannot be captured is named before a record is written, with what corrects it."""
-    config = configured(source_settings(server, kafka_broker, prefix, maria.name))
+    config = configured(source_settings(mariadb_server, kafka_broker, prefix, maria.name))
     source = mysql_source(config)
     maria.execute(fault)
     try:
@@ -219,12 +201,12 @@ def test_refused_at_the_start(
 
 @pytest.mark.long
 def test_table_that_becomes_one_that_is_not_captured(
-    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
 ) -> None:
     """The others go on, also at a restart, which does not refuse to start for such a table."""
     for table in "bho":
         maria.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)")
-    settings = source_settings(server, kafka_broker, prefix, maria.name)
+    settings = source_settings(mariadb_server, kafka_broker, prefix, maria.name)
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         maria.execute("ALTER TABLE h ADD SYSTEM VERSIONING")
@@ -241,7 +223,7 @@ def test_table_that_becomes_one_that_is_not_captured(
     _require_equal(kafka_broker, prefix, maria, "o")
 
 
-def test_low_watermark_waits_for_what_is_not_visible(server: MariaDbServer, maria: Database) -> None:
+def test_low_watermark_waits_for_what_is_not_visible(mariadb_server: MariaDbServer, maria: Database) -> None:
     """A replica does not respond: the binlog and ``gtid_binlog_pos`` have a transaction that no SELECT sees.
 
     A statement that only reads, also with locks, is not waited for.
@@ -289,12 +271,12 @@ def _execute(database: Database, statement: str) -> None:
         cursor.execute(statement)
 
 
-def test_chosen_keys(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+def test_chosen_keys(mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
     maria.execute("CREATE TABLE t (u UUID, l VARCHAR(9) CHARACTER SET latin1, i INET6 NOT NULL, PRIMARY KEY (u, l))")
     nil, lost = f"{'0' * 8}-0000-0000-0000-{'0' * 12}", "123e4567-e89b-12d3-a456-426655440000"
     maria.executemany("INSERT INTO t VALUES (%s, 'é', '::1')", [(nil,), (lost,)])
     changes = {"signal.enabled.channels": "kafka", "signal.poll.interval.ms": "50"}
-    settings = source_settings(server, kafka_broker, prefix, maria.name) | changes
+    settings = source_settings(mariadb_server, kafka_broker, prefix, maria.name) | changes
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         maria.execute("DELETE FROM t WHERE u = %s", (lost,))

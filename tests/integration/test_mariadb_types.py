@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -56,28 +56,11 @@ _INET6 = (
 _INET4 = ("255.255.255.255", "10.0.0.0", "1.2.3.4", "127.0.0.0")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MariaDbServer]:
-    """A source."""
-    from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415
-
-    with MariaDbServer(settings=SOURCE) as running:
-        yield running
-
-
 @pytest.fixture
-def maria(server: MariaDbServer, prefix: str) -> Iterator[Database]:
-    """A fresh database."""
-    database = Database(family(server), f"d_{prefix}")
-    yield database
-    database.drop()
-
-
-@pytest.fixture
-def source(server: MariaDbServer, prefix: str, maria: Database) -> Source:
+def source(mariadb_server: MariaDbServer, prefix: str, maria: Database) -> Source:
     """The source without a capture, and without Kafka."""
     broker = cast("KafkaBroker", SimpleNamespace(bootstrap="127.0.0.1:9"))
-    return mysql_source(configured(source_settings(server, broker, prefix, maria.name)))
+    return mysql_source(configured(source_settings(mariadb_server, broker, prefix, maria.name)))
 
 
 def _read(stream: ChangeStream, count: int) -> list[RowsEvent | ChangeRefused]:
@@ -334,13 +317,13 @@ def _insert_values(maria: Database, first: int) -> None:
     maria.execute(f"INSERT INTO p SELECT s, id FROM t WHERE id > {first} ON DUPLICATE KEY UPDATE v = -t.id")
 
 
-def test_values(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+def test_values(mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
     """Snapshot and stream write the text of the server, also of zeros, of NULL, and of a key; a restart goes on."""
     maria.execute("CREATE TABLE t (id INT PRIMARY KEY, u UUID, s INET6, f INET4)")
     maria.execute("CREATE TABLE k (id UUID, a INET6, v INT, PRIMARY KEY (id, a))")
     maria.execute("CREATE TABLE p (id INET6 PRIMARY KEY, v INT)")
     _insert_values(maria, 0)
-    settings = source_settings(server, kafka_broker, prefix, maria.name)
+    settings = source_settings(mariadb_server, kafka_broker, prefix, maria.name)
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         _insert_values(maria, 1000)
@@ -367,11 +350,11 @@ def test_values(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, m
 
 
 def test_types_that_change_while_the_producer_is_stopped(
-    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
 ) -> None:
     """Each row has the type of its place: what was known is stored. What is not known is read again."""
     maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v UUID)")
-    settings = source_settings(server, kafka_broker, prefix, maria.name)
+    settings = source_settings(mariadb_server, kafka_broker, prefix, maria.name)
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         maria.execute("INSERT INTO t VALUES (1, UUID())")
@@ -410,11 +393,13 @@ _COMPRESSED = {
 }
 
 
-def test_compressed_columns(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+def test_compressed_columns(
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+) -> None:
     """Values of any length, compressed or not, with and without the header of zlib; the snapshot has the same."""
     columns = ", ".join(f"{name} {kind}" for name, kind in _COMPRESSED.items())
     maria.execute(f"CREATE TABLE t (id INT PRIMARY KEY, {columns}, w INT)")
-    settings = source_settings(server, kafka_broker, prefix, maria.name)
+    settings = source_settings(mariadb_server, kafka_broker, prefix, maria.name)
     longest = {"a": 10, "b": 255, "c": 9000, "d": 250, "e": 5000, "f": 80_000, "x": 255, "y": 250, "z": 70_000}
 
     def write(first: int) -> None:

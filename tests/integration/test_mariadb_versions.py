@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,67 +10,58 @@ from tests.integration import test_mariadb as core
 from tests.integration import test_mariadb_types as types
 from tests.support.capture import CaptureThread, verified_rows
 from tests.support.database import Database
-from tests.support.mariadb import family, modes, source_settings, wait_position
+from tests.support.mariadb import modes, source_settings, wait_position
 
 if TYPE_CHECKING:
     from tests.embedded.kafka import KafkaBroker
     from tests.embedded.mariadb import MariaDbServer
 
-pytestmark = [pytest.mark.mariadb("10.11", "11.8"), pytest.mark.kafka, pytest.mark.long]
-
-
-@pytest.fixture(scope="module", params=["10.11", "11.8"])
-def server(request: pytest.FixtureRequest) -> Iterator[MariaDbServer]:
-    """A source of another version."""
-    from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415
-
-    with MariaDbServer(version=request.param, settings=SOURCE) as running:
-        yield running
-
-
-@pytest.fixture
-def maria(server: MariaDbServer, prefix: str) -> Iterator[Database]:
-    """A fresh database."""
-    database = Database(family(server), f"d_{prefix}")
-    yield database
-    database.drop()
+_VERSIONS = ("10.11", "11.8")
+pytestmark = [
+    pytest.mark.mariadb(*_VERSIONS),
+    pytest.mark.kafka,
+    pytest.mark.long,
+    pytest.mark.parametrize("mariadb_server", _VERSIONS, indirect=True, scope="module"),
+]
 
 
 def test_rows_changes_and_a_restart(
-    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
 ) -> None:
-    core.test_rows_changes_and_a_restart(server, kafka_broker, prefix, maria)
+    core.test_rows_changes_and_a_restart(mariadb_server, kafka_broker, prefix, maria)
 
 
 def test_changes_during_a_snapshot(
-    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
 ) -> None:
-    core.test_changes_during_a_snapshot(server, kafka_broker, prefix, maria)
+    core.test_changes_during_a_snapshot(mariadb_server, kafka_broker, prefix, maria)
 
 
-def test_low_watermark_waits_for_what_is_not_visible(server: MariaDbServer, maria: Database) -> None:
-    core.test_low_watermark_waits_for_what_is_not_visible(server, maria)
+def test_low_watermark_waits_for_what_is_not_visible(mariadb_server: MariaDbServer, maria: Database) -> None:
+    core.test_low_watermark_waits_for_what_is_not_visible(mariadb_server, maria)
 
 
 def test_values_of_declared_types(
-    server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
 ) -> None:
-    types.test_values(server, kafka_broker, prefix, maria)
+    types.test_values(mariadb_server, kafka_broker, prefix, maria)
 
 
-def test_compressed_columns(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
-    types.test_compressed_columns(server, kafka_broker, prefix, maria)
+def test_compressed_columns(
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+) -> None:
+    types.test_compressed_columns(mariadb_server, kafka_broker, prefix, maria)
 
 
-def test_vectors(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+def test_vectors(mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
     """They are arrays of floats, from the snapshot and from the binlog, which has them as binary strings."""
-    if server.version == "10.11":
+    if mariadb_server.version == "10.11":
         pytest.skip("it has no VECTOR")
     maria.execute("CREATE TABLE t (id INT PRIMARY KEY, v VECTOR(3) NOT NULL, w VECTOR(300), x VARBINARY(12))")
     long = "[" + ",".join(map(str, range(300))) + "]"
     insert = "INSERT INTO t VALUES (%s, VEC_FromText('[1,-2.5,0]'), VEC_FromText(%s), x'0000803F00000000000020C0')"
     maria.execute(insert, (1, long))
-    with CaptureThread(source_settings(server, kafka_broker, prefix, maria.name)) as capture:
+    with CaptureThread(source_settings(mariadb_server, kafka_broker, prefix, maria.name)) as capture:
         capture.wait_snapshot()
         maria.execute(insert, (2, long))
         maria.execute("UPDATE t SET w = NULL WHERE id = 1")
@@ -83,11 +73,13 @@ def test_vectors(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, 
     assert found[2]["x"] == found[1]["x"] == "AACAPwAAAAAAACDA"
 
 
-def test_generated_columns(server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database) -> None:
+def test_generated_columns(
+    mariadb_server: MariaDbServer, kafka_broker: KafkaBroker, prefix: str, maria: Database
+) -> None:
     """Where an UPDATE has their values, they are captured; else the table is in error, and the columns are named."""
     maria.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT, v INT AS (a + 1) VIRTUAL, s INT AS (a + 2) STORED)")
     maria.execute("INSERT INTO t (id, a) VALUES (1, 1), (2, 2)")
-    with CaptureThread(source_settings(server, kafka_broker, prefix, maria.name)) as capture:
+    with CaptureThread(source_settings(mariadb_server, kafka_broker, prefix, maria.name)) as capture:
         capture.wait_snapshot()
         maria.execute("INSERT INTO t (id, a) VALUES (3, 3)")
         maria.execute("UPDATE t SET a = 10 WHERE id = 1")
@@ -95,7 +87,7 @@ def test_generated_columns(server: MariaDbServer, kafka_broker: KafkaBroker, pre
         [table] = capture.status.snapshot()["tables"].values()
     found = verified_rows(kafka_broker.bootstrap, prefix, maria.name, "t").values()
     values = {row["id"]: (row["a"], row["v"], row["s"]) for row in found}
-    if server.version == "10.11":
+    if mariadb_server.version == "10.11":
         assert table["mode"] == "streaming"
         assert values == {1: (10, 11, 12), 2: (2, 3, 4), 3: (3, 4, 5)}
     else:
