@@ -123,6 +123,8 @@ class RefusedChanges:
             raise error
         for table in captured:
             self._versions.new_tables.track(table)
+        if isinstance(error, TableDefinitionError):
+            self._versions.forget_definitions(captured)  # a restart would compare it, and refuse rows once more
         if self._signals in named:
             log.error(
                 "signals are lost: send those again that were not answered",
