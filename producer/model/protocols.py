@@ -38,7 +38,7 @@ SortedKeys = Sequence[tuple[SortKey | None, SortKey | None]]
 
 
 class LogDistance(NamedTuple):
-    """How far a position is behind the end of the log."""
+    """How far a position is behind the end of the log, and what the source logs."""
 
     files: int
     """Files behind the one of the position."""
@@ -49,6 +49,8 @@ class LogDistance(NamedTuple):
     """Time for which the source keeps the log behind the position, at least; None: for ever. 0: it may be purged."""
     retention_s: float | None
     """Time for which the source keeps a complete file."""
+    row_metadata: str | None
+    """FULL, or MINIMAL: definitions come from the catalog. The setting of now; None: the source has none."""
 
 
 class SplitQuery(NamedTuple):

@@ -11,7 +11,7 @@ and clouds with a retention of their own, do not ask them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
@@ -29,7 +29,12 @@ from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.schemas.sequence import file_number
 
-_RETENTION: Final = ("binlog_expire_logs_seconds", "expire_logs_days", "binlog_expire_logs_auto_purge")
+_VARIABLES: Final = (
+    "binlog_expire_logs_seconds",
+    "expire_logs_days",
+    "binlog_expire_logs_auto_purge",
+    "binlog_row_metadata",
+)
 _READ_ONCE: Final = 0
 """A server id: the server ends no other reader for this one."""
 
@@ -60,7 +65,8 @@ class MySqlLogMonitor:
         newer = [(file, size) for file, size in files if file_number(file) > number]
         size = dict(files).get(stored.file)
         behind = sum(size for _, size in newer) + (max(0, size - stored.pos) if size is not None else 0)
-        retention = _retention_s(session)
+        variables = _variables(session)
+        retention = _retention_s(variables)
         left: float | None = None
         if retention is not None:
             left = retention
@@ -71,7 +77,14 @@ class MySqlLogMonitor:
             elif len(unread) > 1:
                 left -= _now(session) - self._last_write(server, unread)
         transactions = self._transactions_behind(session, stored)
-        return LogDistance(len(newer), behind, transactions, None if left is None else max(0.0, left), retention)
+        return LogDistance(
+            len(newer),
+            behind,
+            transactions,
+            None if left is None else max(0.0, left),
+            retention,
+            variables.get("binlog_row_metadata"),
+        )
 
     def _server(self, session: Connection[Any]) -> str:
         return database.server_uuid(session)
@@ -125,11 +138,14 @@ def _now(session: Connection[Any]) -> int:
     return int(query(session, "SELECT UNIX_TIMESTAMP()")[0][0])
 
 
-def _retention_s(session: Connection[Any]) -> float | None:
-    """Return for how long the server keeps a file; None: for ever."""
-    names = ", ".join(f"'{name}'" for name in _RETENTION)
+def _variables(session: Connection[Any]) -> dict[str, str]:
+    names = ", ".join(f"'{name}'" for name in _VARIABLES)
     rows = query(session, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-    found = {str(name): str(value) for name, value in rows}
+    return {str(name): str(value) for name, value in rows}
+
+
+def _retention_s(found: Mapping[str, str]) -> float | None:
+    """Return for how long the server keeps a file; None: for ever."""
     if found.get("binlog_expire_logs_auto_purge", "ON") != "ON":
         return None
     seconds = int(found.get("binlog_expire_logs_seconds", "0"))

@@ -347,6 +347,7 @@ class Status:
             "log_files_behind": counts and counts.files,
             "log_bytes_behind": counts and counts.bytes,
             "log_transactions_behind": counts and counts.transactions,
+            "row_metadata": counts and counts.row_metadata,
             "log_measured_ts_us": measured_us,
             "purge_left_s": None if left_s is None else max(0, round(left_s - (now_us - measured_us) / 1_000_000)),
         }

@@ -54,12 +54,12 @@ def test_distance_and_time_until_the_purge(mysql_server: MySqlServer, database: 
     with closing(_source(mysql_server).open_log_monitor()) as monitor:
         stored = _source(mysql_server).end_offset(epoch=1)
         with _retention(database, 0):
-            assert _measure(monitor, stored) == (0, 0, 0, None, None)
+            assert _measure(monitor, stored)[:5] == (0, 0, 0, None, None)
         with _retention(database, 1000):
             database.execute("INSERT INTO t VALUES (1)")
             here = _measure(monitor, stored)
             assert here.bytes > 0
-            assert here == (0, _files(database)[stored.file] - stored.pos, 1, 1000.0, 1000.0)
+            assert here[:5] == (0, _files(database)[stored.file] - stored.pos, 1, 1000.0, 1000.0)
             database.execute("FLUSH BINARY LOGS")
             database.execute("INSERT INTO t VALUES (2)")
             files = _files(database)
