@@ -16,9 +16,14 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.in_driver import DriverPath
 from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, before_commit
-from tailrace.spark_consumer.sink.delta_driver_rewrite import ChangePlan, DriverChanges, change_plan, rewrite_in_driver
+from tailrace.spark_consumer.sink.delta_driver_rewrite import (
+    ChangePlan,
+    DriverChanges,
+    KnownRows,
+    change_plan,
+    rewrite_in_driver,
+)
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
-from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
 from tailrace.spark_consumer.sink.delta_log import is_conflict
 from tailrace.spark_consumer.sink.delta_small import FEW_CHANGES, MOST_CHANGES, merge_small, rewrite_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable

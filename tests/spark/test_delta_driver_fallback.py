@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from tailrace.spark_consumer import in_driver
 from tailrace.spark_consumer.sink import delta_driver_rewrite, delta_files, delta_log, delta_sink
-from tailrace.spark_consumer.sink.delta_known_rows import RowForm
+from tailrace.spark_consumer.sink.delta_driver_rewrite import RowForm
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
 from tailrace.spark_consumer.sink.delta_small import merge_small, rewrite_small
 from tests.embedded.kafka import KafkaBroker

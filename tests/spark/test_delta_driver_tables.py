@@ -15,8 +15,7 @@ from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
 from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
-from tailrace.spark_consumer.sink.delta_driver_rewrite import rewrite_in_driver
-from tailrace.spark_consumer.sink.delta_known_rows import KnownRows
+from tailrace.spark_consumer.sink.delta_driver_rewrite import KnownRows, rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_log import is_conflict
 from tailrace.spark_consumer.sink.delta_small import REWRITTEN_BYTES, REWRITTEN_FILES, merge_small, rewrite_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
