@@ -41,7 +41,7 @@ from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key, later, without_truncated
 from tailrace.spark_consumer.normalize.rowkind import JSON_OPTIONS, upsert_columns
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
-from tailrace.spark_consumer.sink.kafka_topic import (
+from tailrace.spark_consumer.sink.kafka import (
     COMPACTED,
     OFFSET_HEADER,
     PARTITION_HEADER,

@@ -11,8 +11,7 @@ from pyspark.sql import functions as fn
 from tailrace.schemas.rowkind import RowKind
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.normalize.rowkind import JSON_OPTIONS
-from tailrace.spark_consumer.sink.kafka import PART_HEADER
-from tailrace.spark_consumer.sink.kafka_topic import OFFSET_HEADER, PARTITION_HEADER
+from tailrace.spark_consumer.sink.kafka import OFFSET_HEADER, PART_HEADER, PARTITION_HEADER
 from tailrace.spark_consumer.sink.shape import CURRENT, IS_DELETED, KIND, OFFSET, PART, PARTITION, Shape
 from tests.demo import sample_database
 from tests.demo.many_tables import KINDS, kind_of

@@ -10,8 +10,7 @@ from typing import ClassVar
 from confluent_kafka import Consumer, TopicPartition
 
 from tailrace.schemas.table import TableSchema
-from tailrace.spark_consumer.sink.kafka import PART_HEADER
-from tailrace.spark_consumer.sink.kafka_topic import OFFSET_HEADER, PARTITION_HEADER
+from tailrace.spark_consumer.sink.kafka import OFFSET_HEADER, PART_HEADER, PARTITION_HEADER
 from tests.sinks.backend import Changelog, ChangelogBackend
 from tests.sinks.conformance import SinkConformance, row
 from tests.sinks.conformance_recovery import RECOVERY

@@ -16,7 +16,7 @@ from tailrace.schemas.alteration import AlterationKind, ColumnChange
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import IncompleteTopicError, SinkError
-from tailrace.spark_consumer.sink.kafka_topic import newest_records
+from tailrace.spark_consumer.sink.kafka import newest_records
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.backend import ChangelogBackend, SinkBackend
 from tests.sinks.conformance import INTEGER, row

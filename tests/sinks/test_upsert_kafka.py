@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink import kafka_topic
+from tailrace.spark_consumer.sink import kafka
 from tailrace.spark_consumer.source.kafka_admin import open_admin
 from tests.sinks.backend import SinkBackend
 from tests.sinks.conformance import SinkConformance, row
@@ -144,7 +144,7 @@ class TestUpsertKafkaSink(SinkConformance):
         assert isinstance(run.backend, UpsertKafkaBackend)
         written = run.backend.records(run.table.schema)
         behind = BrokerBehind(f"latest.{run.table.schema.topic}")
-        monkeypatch.setattr(kafka_topic, "open_admin", behind.open_admin)
+        monkeypatch.setattr(kafka, "open_admin", behind.open_admin)
 
         run.repeat()
 
