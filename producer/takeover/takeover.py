@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from pymysql.connections import Connection
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka import state_store as states
 from tailrace.producer.kafka.client import KafkaSettings
-from tailrace.producer.kafka.errors import translate
 from tailrace.producer.kafka.generation import ANNOUNCEMENT_KEY, GENERATION_KEY, Generation, announce, claim
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.topic_reader import read_compacted
@@ -114,8 +111,8 @@ def take_over(
     prefix = config.topics.prefix
     offset = _connector_offset(kafka, options, prefix)
     notes = [] if options.stopped else _require_stopped(kafka, options, offset.partition.connector)
-    topics = existing_topics(kafka)
-    if state_topic(prefix) in topics:
+    topics = Topics(kafka)
+    if not topics.missing([state_topic(prefix)]):
         _require_no_state(states.read(kafka, state_topic(prefix), source.read_offset), options)
     captured = source.list_tables(config.filters.tables.includes)
     notes += source.check(captured)
@@ -129,8 +126,9 @@ def take_over(
             connector=offset.partition.connector,
         )
     names = TopicNames(config.topics)
-    tables = [table for table in captured if names.table(table) in topics]
-    new_tables = [table for table in captured if names.table(table) not in topics]
+    missing = topics.missing(map(names.table, captured))
+    tables = [table for table in captured if names.table(table) not in missing]
+    new_tables = [table for table in captured if names.table(table) in missing]
     if not options.dry_run:
         _store(config, kafka, resumed.offset, tables, options)
     return TakeoverResult(offset, resumed.offset, tables, new_tables, [*notes, *resumed.notes])
@@ -170,13 +168,6 @@ def _require_no_state(state: State, options: TakeoverOptions) -> None:
         )
 
 
-def existing_topics(kafka: KafkaSettings) -> set[str]:
-    try:
-        return set(AdminClient(kafka.common()).list_topics(timeout=kafka.request_timeout_s).topics)
-    except KafkaException as failure:
-        raise translate(failure, "listing topics") from failure
-
-
 def _other_binlog_readers(session: Connection[Any]) -> list[str]:
     """Return notes about binlog readers of the same account: the connector may be one of them."""
     rows = query(
@@ -201,7 +192,8 @@ def _store(
     """Write the state in one transaction, after fencing every producer that might write to the topics."""
     prefix, workers = config.topics.prefix, config.snapshot.max_threads
     topic = state_topic(prefix)
-    Topics(kafka).ensure(own_topics(prefix, replication_factor=config.topics.replication_factor))
+    topics = Topics(kafka)
+    topics.ensure(own_topics(prefix, replication_factor=config.topics.replication_factor))
     own = announce(kafka, topic, Generation(0, str(uuid.uuid4()))).generation
     with closing(TransactionalProducer(kafka, stream_transactional_id(prefix))) as producer:
         producer.init_transactions()
@@ -223,7 +215,7 @@ def _store(
         producer.send(topic, states.OFFSET_KEY, offset.to_json())
         for table in tables:
             producer.send(topic, states.table_key(table), TableState(TableMode.STREAMING).to_json())
-        if TopicNames(config.topics).schema_changes in existing_topics(kafka):
+        if not topics.missing([TopicNames(config.topics).schema_changes]):
             # The connector has written the definitions: readers that apply the statements must see no DROP TABLE.
             names = sorted(map(str, tables))
             producer.send(topic, states.STRUCTURE_KEY, orjson.dumps({"tables": names}))

@@ -18,7 +18,7 @@ from tailrace.producer.errors import TakeoverError
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.resume import GTID_EVENTS
-from tailrace.producer.takeover.takeover import TakeoverOptions, TakeoverResult, existing_topics
+from tailrace.producer.takeover.takeover import TakeoverOptions, TakeoverResult
 from tailrace.schemas.names import state_topic
 from tests.support.capture import CaptureThread, configured, properties, records_of
 from tests.support.database import Database
@@ -188,7 +188,7 @@ def test_dry_run_writes_nothing_and_returns_the_same(scenario: TakeoverSource) -
     tried = scenario.take_over(dry_run=True)
 
     assert str(tried.position.gtids) == gtids
-    assert state_topic(scenario.prefix) not in existing_topics(kafka_settings(configured(scenario.settings)))
+    assert Topics(kafka_settings(configured(scenario.settings))).missing([state_topic(scenario.prefix)])
     assert scenario.take_over().stored_offset == tried.stored_offset
     assert any("was not checked" in note for note in tried.notes)
 
