@@ -70,13 +70,14 @@ def _simple(schema: ConnectSchema, known: dict[str, ConnectSchema], namespace: s
 
 def _struct(schema: ConnectSchema, known: dict[str, ConnectSchema], outer: str) -> Any:
     namespace, _, name = (schema.name or "io.confluent.connect.avro.ConnectDefault").rpartition(".")
-    _check(f"{namespace}.{name}" if namespace else name)
+    full = f"{namespace}.{name}" if namespace else name
+    _check("schema", full, full.split("."))
     if f"{namespace}.{name}" in known:
         return name if namespace == outer else f"{namespace}.{name}"
     known[f"{namespace}.{name}"] = schema
     fields = []
     for field in schema.fields:
-        _check_field(field.name)
+        _check("column", field.name, [field.name])
         body: dict[str, Any] = {"name": field.name, "type": _schema(field.schema, known, namespace)}
         if field.schema.doc is not None:
             body["doc"] = field.schema.doc
@@ -111,19 +112,10 @@ def avro_default(schema: ConnectSchema) -> Any:
     return b64decode(schema.default).decode("latin-1") if schema.type == "bytes" else schema.default
 
 
-def _check(name: str) -> None:
-    if not all(map(_NAME, name.split("."))):
+def _check(what: str, name: str, parts: list[str]) -> None:
+    if not all(map(_NAME, parts)):
         raise SchemaError(
-            "Avro does not allow the name of a schema",
-            hint="set schema.name.adjustment.mode to avro or avro_unicode",
-            name=name,
-        )
-
-
-def _check_field(name: str) -> None:
-    if not _NAME(name):
-        raise SchemaError(
-            "Avro does not allow the name of a column",
-            hint="set field.name.adjustment.mode to avro or avro_unicode",
+            f"Avro does not allow the name of a {what}",
+            hint=f"set {'field' if what == 'column' else what}.name.adjustment.mode to avro or avro_unicode",
             name=name,
         )

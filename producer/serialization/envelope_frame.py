@@ -245,14 +245,9 @@ class RecordFormat:
     """Write a column's default instead of NULL, as Connect's converters do."""
 
     @property
-    def plain_rows(self) -> bool:
-        """Two rows are equal if they are equal as JSON without schema."""
-        return self.value != "avro" and not self.exact_nulls
-
-    @property
-    def plain_keys(self) -> bool:
-        """Keys are JSON without schema."""
-        return self.key == "json" and not self.exact_nulls
+    def plain(self) -> bool:
+        """Keys are JSON without schema, and two rows are equal if they are equal as that."""
+        return self.value != "avro" and self.key == "json" and not self.exact_nulls
 
     def frame(self) -> EnvelopeFrame:
         if self.value == "avro":

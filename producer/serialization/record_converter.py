@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache
+from typing import NamedTuple
 
 from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.model.value_options import Converter
@@ -26,7 +27,9 @@ class RecordConverter:
     def topic(self, name: str, key: ConnectSchema, value: ConnectSchema) -> TopicConverter:
         """Return the converter of one topic. Its schemas are registered with the first record."""
         return TopicConverter(
-            name, lambda: self._serializer(name, "key", key), lambda: self._serializer(name, "value", value)
+            name,
+            cache(lambda: self._serializer(name, "key", key)),
+            cache(lambda: self._serializer(name, "value", value)),
         )
 
     def _serializer(self, topic: str, side: Side, schema: ConnectSchema) -> _Serializer:
@@ -40,24 +43,13 @@ class RecordConverter:
         return lambda struct: header + encode(struct)
 
 
-class TopicConverter:
+class TopicConverter(NamedTuple):
     """Serializes the records of one topic."""
 
-    def __init__(
-        self, name: str, new_key_serializer: Callable[[], _Serializer], new_value_serializer: Callable[[], _Serializer]
-    ) -> None:
-        self.name = name
-        self._new_key_serializer = new_key_serializer
-        self._new_value_serializer = new_value_serializer
+    name: str
+    key_serializer: Callable[[], _Serializer]
+    value_serializer: Callable[[], _Serializer]
 
     def record(self, key: Struct, value: Struct) -> tuple[bytes, bytes]:
         """Return key and value of a record. Raises what ``SchemaRegistryClient.schema_id`` raises."""
-        return self._key(key), self._value(value)
-
-    @cached_property
-    def _key(self) -> _Serializer:
-        return self._new_key_serializer()
-
-    @cached_property
-    def _value(self) -> _Serializer:
-        return self._new_value_serializer()
+        return self.key_serializer()(key), self.value_serializer()(value)

@@ -106,13 +106,12 @@ class PlanBuilder:
         record_format = self._format
         forms, ends = (record_format.row_form, record_format.key_form), record_format.key_ends()
         plain = Form(avro=False, exact_nulls=False)
-        is_plain = record_format.plain_rows and record_format.plain_keys
         published, columns = self._published, self._table.columns
         return RowPlans(
             ", ".join(self._type(column, self._failures).select for column in published),
             self._plan(published, forms, ends, self._failures, is_image=False),
             self._plan(columns, forms, ends, self._failures, is_image=True),
-            None if is_plain else self._plan(columns, (plain, plain), (b"{", b"}"), None, is_image=True),
+            None if record_format.plain else self._plan(columns, (plain, plain), (b"{", b"}"), None, is_image=True),
         )
 
     def _plan(

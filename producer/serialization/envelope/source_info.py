@@ -153,7 +153,15 @@ class SourceInfo:
         The events of a transaction share all but their position, which is formatted for each of them.
         """
         if begin is None or (query and rows.query is not None):
-            return self._rows_event_envelope(rows, begin, rows.query if query else None)
+            return self.event_envelope(
+                ts_us=source_time_us(rows, begin),
+                server_id=rows.server_id,
+                gtid=begin.gtid if begin is not None else "",
+                file=rows.file,
+                pos=rows.pos,
+                thread=begin.thread if begin is not None else None,
+                query=rows.query if query else None,
+            )
         if begin is not self._begin or rows.ts != self._ts:
             self._enter(begin, rows)
         now = time_ns() // 1000
@@ -180,17 +188,6 @@ class SourceInfo:
         thread_json = "null" if thread is None else thread
         query_json = "null" if query is None else json_string(query)
         return f'{self._after_row % (thread_json, query_json)},"transaction":null,"op":"'
-
-    def _rows_event_envelope(self, rows: RowsEvent, begin: TransactionBegin | None, query: str | None) -> EventEnvelope:
-        return self.event_envelope(
-            ts_us=source_time_us(rows, begin),
-            server_id=rows.server_id,
-            gtid=begin.gtid if begin is not None else "",
-            file=rows.file,
-            pos=rows.pos,
-            thread=begin.thread if begin is not None else None,
-            query=query,
-        )
 
     def _template(self, snapshot: str) -> str:
         """Return ``source`` as a format of its other fields, in their order."""
