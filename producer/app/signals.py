@@ -12,7 +12,6 @@ from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import ClientConfig, KafkaSettings
 from tailrace.producer.kafka.state_store import State
 from tailrace.producer.kafka.topics import Topics, TopicSpec
-from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.protocols import Source
 from tailrace.producer.notifications.notification import NOTIFICATION_KEY, NOTIFICATION_VALUE, NotificationService
 from tailrace.producer.serialization.envelope.topic_names import signal_topic
@@ -101,7 +100,8 @@ class SignalService:
         table = self._config.signals.table
         if table is None:
             return None
-        return _SignalTable(SourceSignalChannel(self._source.stored_name(table)), self.processor)
+        channel = SourceSignalChannel(self._source.stored_name(table))
+        return SignalTable(channel.id, partial(self.processor.process_row, channel))
 
     def _openers(self) -> Iterator[Callable[[], Channel]]:
         config, signals, offsets = self._config, self._config.signals, self.processor.offsets
@@ -130,18 +130,6 @@ class SignalService:
     def close(self) -> None:
         if self._channels is not None:
             self._channels.close()
-
-
-class _SignalTable:
-    """The signal table, as the binlog reader sees it."""
-
-    def __init__(self, channel: SourceSignalChannel, processor: SignalProcessor) -> None:
-        self.id = channel.id
-        self._channel = channel
-        self._processor = processor
-
-    def on_rows(self, event: RowsEvent, gtid: str, number: int) -> None:
-        self._processor.process_row(self._channel, event, gtid, number)
 
 
 def notification_service(config: ProducerConfig, transaction: StreamTransaction) -> NotificationService:

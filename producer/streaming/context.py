@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.kafka.state_store import SplitState, TableState
@@ -52,15 +52,12 @@ class StreamContext:
     status: Status
 
 
-class SignalTable(Protocol):
+class SignalTable(NamedTuple):
     """The source table whose inserts are signals."""
 
-    @property
-    def id(self) -> TableId:
-        """Name of the table."""
-
-    def on_rows(self, event: RowsEvent, gtid: str, number: int) -> None:
-        """Process rows event ``number`` of the transaction ``gtid``."""
+    id: TableId
+    on_rows: Callable[[RowsEvent, str, int], None]
+    """Processes a rows event of the transaction with a GTID; the number is that of the event."""
 
 
 class SnapshotProgressListener(Protocol):

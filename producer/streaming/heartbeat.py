@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
@@ -33,14 +33,6 @@ HEARTBEAT_VALUE: Final = ConnectSchema(
 )
 
 
-class HeartbeatRecord(NamedTuple):
-    """A heartbeat, ready to be sent."""
-
-    topic: str
-    key: bytes
-    value: bytes
-
-
 class Heartbeat:
     """The heartbeat's timer and record; used by the stream's thread."""
 
@@ -57,14 +49,14 @@ class Heartbeat:
     def due(self) -> bool:
         return time.monotonic() >= self._next
 
-    def next_record(self) -> HeartbeatRecord:
-        """Restart the interval, request the statement, and return the record."""
+    def next_record(self) -> tuple[str, bytes, bytes]:
+        """Restart the interval, request the statement, and return the record: topic, key, value."""
         now_ms = time.time_ns() // 1_000_000  # before the interval: times of two records are not nearer than it
         self._next = time.monotonic() + self._interval_s
-        record = self._topic.record({"serverName": self._prefix}, {"ts_ms": now_ms})
+        key, value = self._topic.record({"serverName": self._prefix}, {"ts_ms": now_ms})
         if self._action is not None:
             self._action.request()
-        return HeartbeatRecord(self._topic.name, *record)
+        return self._topic.name, key, value
 
 
 class HeartbeatAction:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
-from tailrace.producer.model.protocols import LogDistance, LogMonitor, Offset
+from tailrace.producer.model.protocols import LogDistance, LogMonitor
 from tailrace.producer.ops.status import Status
+from tailrace.producer.streaming.stream_transaction import StreamTransaction
 from tailrace.runtime.errors import TailraceError
 
 log = structlog.get_logger(__name__)
@@ -24,20 +25,14 @@ _LOW: Final = 0.5
 _REPEAT_S: Final = 3600.0
 
 
-class Progress(Protocol):
-    """Says what is in Kafka."""
-
-    @property
-    def stored(self) -> Offset:
-        """The position that is stored; any thread may read it."""
-
-
 class LogWatch:
     """Measures at an interval until it is closed."""
 
-    def __init__(self, monitor: LogMonitor, progress: Progress, status: Status, *, interval_s: float) -> None:
+    def __init__(
+        self, monitor: LogMonitor, transaction: StreamTransaction, status: Status, *, interval_s: float
+    ) -> None:
         self._monitor = monitor
-        self._progress = progress
+        self._transaction = transaction
         self._status = status
         self._interval_s = interval_s
         self._closing = threading.Event()
@@ -56,7 +51,7 @@ class LogWatch:
     def _run(self) -> None:
         while not self._closing.is_set():
             try:
-                distance = self._monitor.distance(self._progress.stored)
+                distance = self._monitor.distance(self._transaction.stored)
             except TailraceError as error:
                 if not self._closing.is_set() and not self._failed:
                     self._failed = True

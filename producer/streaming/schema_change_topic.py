@@ -7,8 +7,10 @@ catalog has it. The state lists the tables for which that was done.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.errors import SourceError, SourceUnavailableError
@@ -73,7 +75,7 @@ class SchemaChangeTopic:
         stored = set(known or ())
         self._known = stored & {str(table) for table in captured}
         new = [table for table in captured if str(table) not in self._known]
-        write = _DefinitionWriter(self._settings, position, self._write)
+        write = partial(self._write_definition, position.to_json())
         if first:
             self._write_preamble(write, new)
         for name in dict.fromkeys(table.database for table in new):
@@ -91,7 +93,7 @@ class SchemaChangeTopic:
             self._transaction.store(STRUCTURE_KEY, b"{}")
         self._store(stored)
 
-    def _write_preamble(self, write: _DefinitionWriter, tables: Iterable[TableId]) -> None:
+    def _write_preamble(self, write: Callable[..., None], tables: Iterable[TableId]) -> None:
         charset, collation = self._session.server_charset()
         write("", None, f"SET character_set_server={charset}, collation_server={collation}")
         for table in tables:
@@ -182,28 +184,17 @@ class SchemaChangeTopic:
         record = self._topic.record(change_key(name), value)
         self._transaction.tell(self._topic.name, *record, self._settings.headers, partition=0, statement=ddl[:200])
 
-
-class _DefinitionWriter:
-    """Writes records of definitions read at startup: their source is the start position and the clock."""
-
-    def __init__(
-        self,
-        settings: SchemaChangeSettings,
-        position: Offset,
-        write: Callable[[str, Struct, str, Sequence[Struct]], None],
+    def _write_definition(
+        self, position: Mapping[str, Any], database: str, table: str | None, ddl: str, changes: Sequence[Struct] = ()
     ) -> None:
-        self._settings = settings
-        self._position = position.to_json()
-        self._write = write
-
-    def __call__(self, database: str, table: str | None, ddl: str, changes: Sequence[Struct] = ()) -> None:
+        """Write a definition read at startup: its source is the start position and the clock."""
         source = source_struct(
             self._settings.prefix,
             database=database,
             table=table,
             ts_us=time.time_ns() // 1000,
-            file=self._position["file"],
-            pos=self._position["pos"],
+            file=position["file"],
+            pos=position["pos"],
             snapshot=True,
             connector=self._settings.connector,
         )

@@ -98,7 +98,7 @@ class StreamTransaction:
 
     @property
     def stored(self) -> Offset:
-        """What the last commit stored: everything before it is in Kafka."""
+        """What the last commit stored: everything before it is in Kafka. Any thread may read it."""
         return self._stored
 
     @property
@@ -209,8 +209,7 @@ class StreamTransaction:
         if always or self.records or self._offset_moved or self._heartbeat_due:
             self.open()
             if self._heartbeat is not None and self._heartbeat.due:
-                beat = self._heartbeat.next_record()
-                self.tell(beat.topic, beat.key, beat.value, partition=0)
+                self.tell(*self._heartbeat.next_record(), partition=0)
             for split_id, count in self._registry.take_backfill_counts().items():
                 self._producer.send(self._state_topic, backfill_key(split_id), backfill_value(count))
             for store in self.before_commit:

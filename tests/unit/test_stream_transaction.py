@@ -18,7 +18,6 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import Status
 from tailrace.producer.streaming import stream_transaction as module
-from tailrace.producer.streaming.heartbeat import HeartbeatRecord
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import CommitSettings, StreamTransaction
@@ -32,9 +31,9 @@ class Heartbeat:
 
     due = False
 
-    def next_record(self) -> HeartbeatRecord:
+    def next_record(self) -> tuple[str, bytes, bytes]:
         self.due = False
-        return HeartbeatRecord("beats", b"k", b"v")
+        return "beats", b"k", b"v"
 
 
 class Clock:
