@@ -238,8 +238,8 @@ class TargetTable(ABC):
             elif isinstance(operation, FillColumns):
                 self._fill(operation)
             elif isinstance(operation, MarkExisting):
-                if self.has_rows:  # not those that another process has marked meanwhile
-                    self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false WHERE {IS_DELETED} IS NULL")
+                if self.has_rows:
+                    self.mark_existing()
             else:
                 self._carry_out(operation)
 
@@ -301,6 +301,10 @@ class TargetTable(ABC):
             value = old if fill is None else _filled(fill, each, types, schema)
             columns.append((value if own is None else fn.when(own, value).otherwise(old)).alias(each.name))
         return stored.select(*columns)
+
+    def mark_existing(self) -> None:
+        """Mark the rows as not deleted that have no mark; not those that another process has marked meanwhile."""
+        self._spark.sql(f"UPDATE {self.sql_name} SET {IS_DELETED} = false WHERE {IS_DELETED} IS NULL")
 
     def truncate_before(self, sequence: seq.Sequence, layout: Layout) -> None:
         """Delete the rows with a smaller sequence, or mark them as deleted."""
