@@ -3,7 +3,7 @@
 Servers before 8.0.33 add the GTID of some XA commits to ``gtid_executed`` before the engine commits: of XA COMMIT in
 another session than that of the XA PREPARE, and of XA COMMIT … ONE PHASE, also if a replica applies them. The thread
 that commits shows that it does until the rows are visible. The order was measured on 8.0.15 (this one) and 8.0.33
-(the engine first); a version between them is taken for one of this order.
+(the engine first); a version between them is taken for one of this order. On 5.7.22 it holds for ONE PHASE only.
 """
 
 from __future__ import annotations

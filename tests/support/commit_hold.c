@@ -12,7 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Whole instructions without addresses, at least the 12 bytes of a jump: of 8.0.15, 8.0.33, 9.7.4. */
+/* Whole instructions without addresses, at least the 12 bytes of a jump: of 5.7.22, 8.0.15, 8.0.33, 9.7.4. */
+static const unsigned char begin_57[] = {0x55, 0x48, 0x89, 0xe5, 0x41, 0x57, 0x41, 0x56, 0x41, 0x55, 0x41, 0x54, 0x49, 0x89, 0xf4};
 static const unsigned char begin_15[] = {0x55, 0x48, 0x89, 0xe5, 0x41, 0x57, 0x41, 0x56, 0x41, 0x55, 0x41, 0x54, 0x49, 0x89, 0xfc};
 static const unsigned char begin_33[] = {0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x41, 0x57, 0x49, 0x89, 0xf7};
 static const unsigned char begin_97[] = {0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xc4, 0x80};
@@ -33,6 +34,7 @@ __attribute__((constructor)) static void install(void) {
     unsigned char *at = dlsym(RTLD_DEFAULT, "_ZN10Gtid_state19update_commit_groupEP3THD");
     size_t size = 0;
     if (path == NULL || at == NULL) return; /* another program */
+    if (!memcmp(at, begin_57, sizeof begin_57)) size = sizeof begin_57;
     if (!memcmp(at, begin_15, sizeof begin_15)) size = sizeof begin_15;
     if (!memcmp(at, begin_33, sizeof begin_33)) size = sizeof begin_33;
     if (!memcmp(at, begin_97, sizeof begin_97)) size = sizeof begin_97;
