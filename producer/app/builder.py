@@ -24,7 +24,7 @@ from tailrace.producer.app.validation import check_source, faults_of_new_tables
 from tailrace.producer.config import ProducerConfig, fingerprint
 from tailrace.producer.errors import PrerequisiteError, RefusedChange, TableAccessError
 from tailrace.producer.kafka.delivery import RefusedSizes
-from tailrace.producer.kafka.state_store import State, known_key_key
+from tailrace.producer.kafka.state_store import MOVED_KEY, State, known_key_key
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer, stream_transactional_id
 from tailrace.producer.model.protocols import ChangeStream, SnapshotSession, Source
@@ -286,6 +286,8 @@ class SessionBuilder:
             heartbeat=self._auxiliary.heartbeat(action),
         )
         topic_of = TopicNames(config.topics).table
+        if state.moved is not None:
+            transaction.store(MOVED_KEY, None)
         if resume.jumps:
             startup.leave_binlog(transaction, state, captured=captured, topic_of=topic_of, reads=resume.reads)
         if resume.end is not None:

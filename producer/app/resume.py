@@ -14,6 +14,7 @@ from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnava
 from tailrace.producer.kafka.state_store import State, StoredOffset
 from tailrace.producer.model.binlog_events import TransactionMark
 from tailrace.producer.model.protocols import Offset, Source
+from tailrace.runtime.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
@@ -59,13 +60,27 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
     process is stopped while it waits for the source.
     """
     stored = state.offset
-    if state.moved is not None:
-        state = State(StoredOffset(state.moved), moved=state.moved)
-        stored = state.offset
     if stored is None and rules.start_at:
-        return ResumePoint(StoredOffset(source.earlier_offset(rules.start_at, epoch=rules.first_epoch)))
+        try:
+            return ResumePoint(StoredOffset(source.earlier_offset(rules.start_at, epoch=rules.first_epoch)))
+        except ConfigError as error:
+            raise ConfigError([f"tailrace.start.at: {problem}" for problem in error.problems]) from error
     if stored is None:
         return ResumePoint(StoredOffset(source.start_offset(epoch=rules.first_epoch)))
+    if rules.start_at:
+        log.info("tailrace.start.at is for the first start of a prefix: the stream resumes", start_at=rules.start_at)
+    if state.moved is not None:
+        moved = StoredOffset(state.moved)
+        try:
+            position = _wait_for_source(source, State(moved), moved, rules.wait_s, stopped)
+            log.warning("the stream begins where a signal has set it", **position.to_json())
+            return ResumePoint(StoredOffset(position), jumps=True)
+        except BinlogError as error:
+            log.error(
+                "the stream cannot begin where a signal has set it, and goes on where it was",
+                reason=str(error),
+                **state.moved.to_json(),
+            )
     try:
         position = _wait_for_source(source, state, stored, rules.wait_s, stopped)
     except BinlogError as error:
@@ -81,7 +96,7 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
             )
         else:
             log.error(
-                "the stored offset cannot be resumed: changes up to the end of the binlog are lost, no table is read",
+                "the stored offset cannot be resumed: changes up to the end of the binlog are lost",
                 lost_from=stored.position.to_json(),
                 lost_to=position.to_json(),
                 reason=str(error),
@@ -89,9 +104,6 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
                 "tables that changed, or set snapshot.mode=when_needed for the next time",
             )
         return ResumePoint(StoredOffset(position), jumps=True, reads=rules.if_lost == "read")
-    if state.moved is not None:
-        log.warning("the stream begins where a signal has set it", **position.to_json())
-        return ResumePoint(StoredOffset(position), jumps=True)
     if position.epoch == stored.position.epoch:
         return ResumePoint(replace(stored, position=position))
     marks = tuple(mark for mark in stored.transactions if _can_align(mark, rules.uncounted))

@@ -219,8 +219,6 @@ def leave_binlog(
         # Its end may be in the binlog that is lost; if not, its XA PREPARE is searched for at its XA COMMIT.
         transaction.store(state_store.prepared_key(xid), None)
     state.prepared.clear()
-    if state.moved is not None:
-        transaction.store(state_store.MOVED_KEY, None)
     _remove_splits(transaction, state, topic_of, lambda _table: True)
     _remove_keys(transaction, state, set(state.keys))
     known = state.captured
@@ -231,6 +229,8 @@ def leave_binlog(
     )
     for table in tables:
         _store_table(transaction, state, table, TableMode.STREAMING, state.tables[str(table)].fault)
+    if tables and not reads:
+        log.warning("tables that were being read are read as a whole", tables=", ".join(map(str, tables)))
     _leave(transaction, state, tables)
     stored = IncrementalSnapshotQueue.from_state(state)
     if reads:

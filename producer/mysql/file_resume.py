@@ -17,6 +17,7 @@ from tailrace.producer.errors import BinlogError
 from tailrace.producer.mysql import connection as database
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.file_offset import FileOffset
+from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.mysql.resume import FILE_START, GTID_EVENTS, event_at
 
@@ -73,11 +74,33 @@ def resume_in_file(
 
 def begin_in_file(session: Connection[Any], position: FileOffset) -> FileOffset:
     """Return where a stream starts at a position of a person. Raises BinlogError if no transaction begins there."""
+    if position.pos < FILE_START:
+        raise BinlogError(f"a binlog file begins at position {FILE_START}", file=position.file, pos=position.pos)
     found = resume_in_file(session, position, started=(), required=())
     event = event_at(session, found)
     if event is not None and event[0] not in _BEGINS:
         raise BinlogError("no transaction begins at the position", file=found.file, pos=found.pos, event=event[0])
     return found
+
+
+def require_gtids(session: Connection[Any], gtids: GtidSet, purged: GtidSet) -> None:
+    """Raise BinlogError if transactions without GTIDs follow what a stream by GTIDs leaves out.
+
+    The server begins with the newest file before which there are no other GTIDs: it would leave them out too.
+    """
+    if not purged.contains(gtids):
+        return  # it names one that the binlog has, which those without GTIDs precede
+    for file in [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]:
+        events = query(session, f"SHOW BINLOG EVENTS IN {session.escape(file)} LIMIT 4")
+        previous = next((str(event[5]) for event in events if event[2] == "Previous_gtids"), "")
+        if not gtids.contains(GtidSet.parse(previous)):
+            return
+        if any(event[2] == "Anonymous_Gtid" for event in events):
+            raise BinlogError(
+                "transactions without GTIDs follow, which a stream by GTIDs does not have: name a GTID set that "
+                "has the first GTIDs of the source",
+                file=file,
+            )
 
 
 _BEGINS: Final = frozenset({*GTID_EVENTS, "Anonymous_Gtid", "Format_desc", "Previous_gtids", "Rotate", "Stop"})

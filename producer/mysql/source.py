@@ -26,7 +26,7 @@ from tailrace.producer.mysql.catalog_session import MySqlCatalogSession
 from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.file_offset import FileOffset
-from tailrace.producer.mysql.file_resume import begin_in_file, resume_in_file
+from tailrace.producer.mysql.file_resume import begin_in_file, require_gtids, resume_in_file
 from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
 from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset, named_set
 from tailrace.producer.mysql.snapshot_session import VISIBLE_S, MySqlSnapshotSession
@@ -196,7 +196,7 @@ class MySqlSource:
                 found = self._earlier_offset(session, text)
             except (BinlogError, SourceBehindError) as error:
                 facts = ", ".join(f"{name} {value}" for name, value in error.context.items())
-                raise ConfigError([f"tailrace.start.at: {text[:100]!r}: {error.message} ({facts})"]) from error
+                raise ConfigError([f"{text[:100]!r}: {error.message} ({facts})"]) from error
         found = found._replace(epoch=epoch)
         log.info("the stream starts at an older place of the binlog", start_at=text, **_facts(found))
         return found
@@ -206,6 +206,7 @@ class MySqlSource:
         if not isinstance(end, FileOffset):
             history = resume.read_history(session)
             named = end._replace(gtids=history.purged) if text == EARLIEST else named_set(named_offset(session, text))
+            require_gtids(session, named.gtids, history.purged)
             return resume.earlier_offset(session, history, named)
         if text == EARLIEST:
             oldest = str(database.query(session, "SHOW BINARY LOGS")[0][0])

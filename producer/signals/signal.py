@@ -156,7 +156,10 @@ def parse_action(signal: Signal) -> SignalAction:
 def _named_position(data: Mapping[str, Any]) -> str:
     """Return the place that ``{"gtid_set": …}`` or ``{"binlog_filename": …, "binlog_position": …}`` names."""
     if data.keys() == {"gtid_set"}:
-        return _string(data, "gtid_set")
+        gtids = _string(data, "gtid_set")
+        if not any(map(str.isdigit, gtids)):
+            raise InvalidSignalError(f"gtid_set {_shown(gtids)} is not a GTID set")
+        return gtids
     position = data.get("binlog_position")
     if data.keys() != {"binlog_filename", "binlog_position"} or type(position) is not int or position < 0:
         raise InvalidSignalError(

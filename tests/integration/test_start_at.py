@@ -157,6 +157,7 @@ def test_file_and_position_without_gtids(kafka_broker: KafkaBroker, prefix: str)
         file, pos = database.execute("SHOW MASTER STATUS")[0][:2]
         _history(database)
         for text, message in {
+            f"{file}:0": "begins at position 4",
             f"{file}:{pos + 1}": "no event begins",
             f"{file}:{pos + 100_000}": "ends before",
             "binlog.000900:4": "no longer has the binlog file",
@@ -166,6 +167,25 @@ def test_file_and_position_without_gtids(kafka_broker: KafkaBroker, prefix: str)
                 _capture(database, kafka_broker, prefix, text)
         assert _capture(database, kafka_broker, prefix, f"{file}:{pos}") == HISTORY
         assert _capture(database, kafka_broker, f"{prefix}e", "earliest") == HISTORY
+
+
+@pytest.mark.long
+def test_transactions_from_before_there_were_gtids(kafka_broker: KafkaBroker, prefix: str) -> None:
+    """The server would leave them out without a word."""
+    from tests.embedded.mysql import MySqlServer  # noqa: PLC0415
+
+    with MySqlServer(settings={"gtid_mode": "OFF", "enforce_gtid_consistency": "ON"}) as server:
+        database = Database(server, "shop")
+        _history(database)
+        for mode in ("OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"):
+            database.execute(f"SET GLOBAL gtid_mode = {mode}")
+        database.execute("INSERT INTO t VALUES (6, 60, 61)")
+        [[first]] = database.execute("SELECT @@global.gtid_executed")
+        with pytest.raises(ConfigError, match="transactions without GTIDs follow"):
+            _capture(database, kafka_broker, prefix, "earliest")
+        database.execute("INSERT INTO t VALUES (7, 70, 71)")
+        seventh = ("c", {"id": 7, "v": 70, "w": 71})
+        assert _capture(database, kafka_broker, f"{prefix}e", first) == [seventh]
 
 
 @pytest.mark.long

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.producer.app.resume import ResumePoint, ResumeRules, resume_point
-from tailrace.producer.errors import SourceBehindError, SourceUnavailableError
+from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnavailableError
 from tailrace.producer.kafka.state_store import State, StoredOffset
 from tailrace.producer.model.binlog_events import TransactionCommit, TransactionMark
 from tailrace.producer.model.protocols import Offset
@@ -82,3 +83,23 @@ def test_a_server_that_is_behind_is_waited_for() -> None:
     with pytest.raises(SourceBehindError):
         resumed(Answers(behind))
     assert resumed(Answers(behind, STORED), rules=replace(RULES, wait_s=60.0)).offset.position == STORED
+
+
+class Purged(Answers):
+    """A source whose binlog lacks the position that a signal has set."""
+
+    def resume_offset(
+        self, stored: Offset, *, started: Sequence[str], required: Sequence[Offset], last: TransactionCommit | None
+    ) -> Offset:
+        if stored == MOVED:
+            raise BinlogError("the source has purged binlog files that were not read yet")
+        return super().resume_offset(stored, started=started, required=required, last=last)
+
+
+def test_a_position_of_a_signal_that_is_gone_leaves_the_stored_offset() -> None:
+    """A start must find a way on."""
+    state = State(offset=StoredOffset(STORED, (MARK,), LAST), moved=MOVED)
+    with capture_logs() as logs:
+        found = resume_point(Purged(STORED), state, RULES, threading.Event())  # type: ignore[arg-type]
+    assert (found.offset, found.jumps) == (state.offset, False)
+    assert [entry["log_level"] for entry in logs] == ["error"]

@@ -86,6 +86,7 @@ def after(
         (b'{"id":"1","type":"log"}', "message is missing"),
         (b'{"id":"1","type":"schema-changes"}', "not supported"),
         (b'{"id":"1","type":"set-binlog-position"}', "neither a gtid_set nor"),
+        (b'{"id":"1","type":"set-binlog-position","data":{"gtid_set":"earliest"}}', "is not a GTID set"),
         (
             b'{"id":"1","type":"set-binlog-position","data":{"gtid_set":"u:1","binlog_position":4}}',
             "neither a gtid_set",
