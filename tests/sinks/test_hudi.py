@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
+from pyspark.sql import types as tp
 
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.hudi_table import HudiTable
+from tailrace.spark_consumer.sink.target import Add, MarkExisting
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks import test_restored_targets, test_two_drivers
 from tests.sinks.backend import SinkBackend, WithSettings
@@ -109,6 +111,26 @@ def test_deleted_rows_stay_with_soft_deletes(
         2: {**row(2, 2), "__deleted": False, "__op": "u", "__position": 130},
         3: {**row(3), "__deleted": True, "__op": "c", "__position": 103},
     }
+
+
+def test_rows_of_a_table_that_becomes_soft_delete_are_marked(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Spark has no UPDATE for a table at a path: they are written again, and the ledger is carried on."""
+    run = runner(spark, kafka_broker, prefix, tmp_path)
+    run.batch(*(run.table.change("c", None, row(key), pos=100 + key) for key in (1, 2)))
+    schema = run.table.schema
+
+    def opened() -> HudiTable:
+        path = str(tmp_path / "tables" / schema.database / schema.table)
+        return HudiTable(spark, path, f"{schema.database}_{schema.table}", {})
+
+    table = opened()
+    ledger = table.newest_ledger(schema.topic)
+    table.change([Add((tp.StructField("__deleted", tp.BooleanType()),)), MarkExisting()])
+
+    assert {each["id"]: each["__deleted"] for each in opened().rows().collect()} == {1: False, 2: False}
+    assert opened().newest_ledger(schema.topic) == ledger
 
 
 def runner(
