@@ -38,8 +38,8 @@ from tailrace.producer.mysql.binlog.proven_definitions import Found, ProvenDefin
 from tailrace.producer.mysql.binlog.xa_stream import XaStream
 from tailrace.producer.mysql.connection import SourceSettings, query
 from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
-from tailrace.producer.mysql.offset import MySqlOffset, named_set
-from tailrace.producer.mysql.source import EARLIEST, MySqlSource
+from tailrace.producer.mysql.offset import MySqlOffset
+from tailrace.producer.mysql.source import MySqlSource
 
 log = structlog.get_logger(__name__)
 
@@ -155,9 +155,7 @@ class MariaDbSource(MySqlSource):
         return end._replace(pos=resume.FILE_START)
 
     def _earlier_offset(self, session: Connection[Any], text: str) -> MariaDbOffset:
-        end, history = current_offset(session), _history(session)
-        named = end._replace(gtids=history.purged) if text == EARLIEST else named_set(named_offset(session, text))
-        return resume.earlier_offset(session, history, named)
+        return resume.earlier_offset(session, _history(session), named_offset, text)
 
     def resume_offset(
         self,

@@ -136,17 +136,6 @@ class MySqlOffset(NamedTuple):
 AnyOffset = TypeVar("AnyOffset", bound=MySqlOffset)
 
 
-def named_set(offset: AnyOffset) -> AnyOffset:
-    """Return an offset that a person has named if it has GTIDs. Raises BinlogError for a file and position."""
-    if offset.file and not offset.gtids:
-        raise BinlogError(
-            "transactions have GTIDs here, and what precedes a file and position is not known: name a GTID set",
-            file=offset.file,
-            pos=offset.pos,
-        )
-    return offset
-
-
 def mysql_offset(offset: Offset) -> MySqlOffset:
     """Return an offset as a MySQL offset. Raises TypeError if it belongs to another kind of source."""
     if not isinstance(offset, MySqlOffset):

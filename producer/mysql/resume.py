@@ -7,7 +7,7 @@ the numbering of its binlog files. Otherwise the stream resumes by GTIDs, under 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -174,8 +174,26 @@ def _numbering_continues(
     return stored.pos == size or _is_next(session, history, stored)
 
 
-def earlier_offset(session: Connection[Any], history: ServerHistory, named: AnyOffset) -> AnyOffset:
-    """Return where a stream starts that leaves out the GTIDs of ``named``; see ``resume_offset`` for the errors."""
+EARLIEST: Final = "earliest"
+"""The oldest place of the binlog, as a start."""
+
+
+def earlier_offset(
+    session: Connection[Any],
+    history: ServerHistory,
+    named_offset: Callable[[Connection[Any], str], AnyOffset],
+    text: str,
+) -> AnyOffset:
+    """Return where a stream starts that leaves out what ``text`` names; see ``resume_offset`` for the errors."""
+    named = named_offset(session, "latest" if text == EARLIEST else text)
+    if text == EARLIEST:
+        named = named._replace(gtids=history.purged)
+    elif named.file and not named.gtids:
+        raise BinlogError(
+            "transactions have GTIDs here, and what precedes a file and position is not known: name a GTID set",
+            file=named.file,
+            pos=named.pos,
+        )
     _require_binlog(history, named)
     _require_transactions(history.executed, named, (), ())
     # The first events set the actual coordinates.

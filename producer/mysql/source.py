@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import structlog
 from pymysql.connections import Connection
@@ -28,16 +28,13 @@ from tailrace.producer.mysql.connection import SourceSettings
 from tailrace.producer.mysql.file_offset import FileOffset
 from tailrace.producer.mysql.file_resume import begin_in_file, require_gtids, resume_in_file
 from tailrace.producer.mysql.log_monitor import MySqlLogMonitor
-from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset, named_set
+from tailrace.producer.mysql.offset import MySqlOffset, mysql_offset
 from tailrace.producer.mysql.snapshot_session import VISIBLE_S, MySqlSnapshotSession
 from tailrace.producer.mysql.watermark import current_offset, named_offset
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.watermark import read_position
 
 log = structlog.get_logger(__name__)
-
-EARLIEST: Final = "earliest"
-"""The oldest place of the binlog, as a start."""
 
 
 class MySqlSource:
@@ -205,10 +202,10 @@ class MySqlSource:
         end = current_offset(session)
         if not isinstance(end, FileOffset):
             history = resume.read_history(session)
-            named = end._replace(gtids=history.purged) if text == EARLIEST else named_set(named_offset(session, text))
-            require_gtids(session, named.gtids, history.purged)
-            return resume.earlier_offset(session, history, named)
-        if text == EARLIEST:
+            found = resume.earlier_offset(session, history, named_offset, text)
+            require_gtids(session, found.gtids, history.purged)
+            return found
+        if text == resume.EARLIEST:
             oldest = str(database.query(session, "SHOW BINARY LOGS")[0][0])
             return end.at(end.epoch, oldest, resume.FILE_START, end.server_uuid)
         named = named_offset(session, text)
