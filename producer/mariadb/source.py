@@ -48,6 +48,8 @@ _SESSION: Final = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET max_statement_time = 0, idle_transaction_timeout = 0",
 )
+_ANSWER_S: Final = 10.0
+"""How long the server may take to refuse a GTID position."""
 _MOST_POSITION: Final = (1 << 32) - 1
 """BINLOG_GTID_POS returns NULL for a greater position in a file."""
 _GTID: Final = re.compile(r"GTID (\d+-\d+-\d+)")
@@ -92,15 +94,8 @@ class MariaDbSource(MySqlSource):
 
         def open_log(begin: tuple[str, int]) -> MariaDbStream:
             file, pos = begin
-            return MariaDbStream(
-                self._settings,
-                start=offset,
-                server_id=self._server_id ^ (1 << 30),
-                captures=lambda _: False,
-                tables=LoggedTables(self.connect, offset.server_uuid),
-                first_file=file,
-                first_pos=FIRST_EVENT if pos >> 32 else pos,  # a request has 32 bits for it
-            )
+            # A request has 32 bits for a position.
+            return self._second_stream(offset, first_file=file, first_pos=FIRST_EVENT if pos >> 32 else pos)
 
         def read(tables: Collection[TableId] | None) -> tuple[Found, tuple[str, int]]:
             with closing(self.connect()) as session:
@@ -130,6 +125,20 @@ class MariaDbSource(MySqlSource):
         )
         return XaStream(stream, history, prepared)
 
+    def _second_stream(
+        self, start: MariaDbOffset, *, first_file: str = "", first_pos: int = FIRST_EVENT
+    ) -> MariaDbStream:
+        """Return a stream without rows, which may be open while that of ``open_stream`` is."""
+        return MariaDbStream(
+            self._settings,
+            start=start,
+            server_id=self._server_id ^ (1 << 30),
+            captures=lambda _: False,
+            tables=LoggedTables(self.connect, start.server_uuid),
+            first_file=first_file,
+            first_pos=first_pos,
+        )
+
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def list_tables(self, captures: TableFilter) -> list[TableId]:
@@ -155,7 +164,10 @@ class MariaDbSource(MySqlSource):
         return end._replace(pos=resume.FILE_START)
 
     def _earlier_offset(self, session: Connection[Any], text: str) -> MariaDbOffset:
-        return resume.earlier_offset(session, _history(session), named_offset, text)
+        found = resume.earlier_offset(session, _history(session), named_offset, text)
+        with self._second_stream(found) as stream:
+            stream.poll(_ANSWER_S)  # only the stream is refused for a number that another server has used
+        return found
 
     def resume_offset(
         self,

@@ -216,12 +216,12 @@ def event_at(session: Connection[Any], offset: MySqlOffset) -> tuple[str, str] |
     """Return type and description of the event that begins at an offset within its file; None: none begins there."""
     position = f"IN {session.escape(offset.file)} FROM {offset.pos}"
     try:
-        [event] = query(session, f"SHOW BINLOG EVENTS {position} LIMIT 1")
+        events = query(session, f"SHOW BINLOG EVENTS {position} LIMIT 1")
     except SourceError as error:
         if "code" not in error.context or error.context["code"] != _NO_EVENT_THERE:
             raise
         return None
-    return str(event[2]), str(event[5])
+    return (str(events[0][2]), str(events[0][5])) if events else None  # the end of the file
 
 
 _NO_EVENT_THERE: Final = 1220

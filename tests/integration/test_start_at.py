@@ -166,6 +166,8 @@ def test_file_and_position_without_gtids(kafka_broker: KafkaBroker, prefix: str)
             with pytest.raises(ConfigError, match=message):
                 _capture(database, kafka_broker, prefix, text)
         assert _capture(database, kafka_broker, prefix, f"{file}:{pos}") == HISTORY
+        end, size = database.execute("SHOW MASTER STATUS")[0][:2]
+        assert _capture(database, kafka_broker, f"{prefix}f", f"{end}:{size}") == []
         assert _capture(database, kafka_broker, f"{prefix}e", "earliest") == HISTORY
 
 
@@ -202,3 +204,13 @@ def test_mariadb(kafka_broker: KafkaBroker, prefix: str) -> None:
         assert _capture(database, kafka_broker, f"{prefix}e", "earliest", **MARIADB) == HISTORY
         with pytest.raises(ConfigError, match="name a GTID set"):
             _capture(database, kafka_broker, f"{prefix}f", "binlog.000001:4", **MARIADB)
+
+        [[last]] = database.execute("SELECT @@global.gtid_binlog_pos")
+        number = int(last.rpartition("-")[2])
+        database.execute("SET SESSION server_id = 2")
+        database.execute("INSERT INTO t VALUES (6, 60, 61)")
+        database.execute("INSERT INTO t VALUES (7, 70, 71)")
+        with pytest.raises(ConfigError, match=f"0-2-{number}"):  # written by the server before
+            _capture(database, kafka_broker, f"{prefix}g", f"0-2-{number}", **MARIADB)
+        seventh = ("c", {"id": 7, "v": 70, "w": 71})
+        assert _capture(database, kafka_broker, f"{prefix}g", f"0-2-{number + 1}", **MARIADB) == [seventh]
