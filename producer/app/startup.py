@@ -236,7 +236,8 @@ def leave_binlog(
     if reads:
         queue = stored.emptied().adding(SnapshotRequest(table, required=True) for table in tables)
     else:
-        queue = stored.requiring(tables, lambda _table: False)
+        # For readers their rows are gone, so no pause may hold them.
+        queue = replace(stored, paused=stored.paused and not tables).requiring(tables, lambda _table: False)
     _store_queue(transaction, state, stored, queue)
 
 

@@ -138,6 +138,13 @@ class SignalProcessor:
     def _move(self, action: SetBinlogPosition, *, in_log: bool) -> None:
         if in_log:
             raise InvalidSignalError("the stream would read it again and again: send it to another channel")
+        tables = self._registry.tables.items()
+        modes = (TableMode.STREAMING, TableMode.ERROR)
+        if reading := [str(table) for table, tracked in tables if tracked.mode not in modes]:
+            raise InvalidSignalError(
+                f"tables are being read, whose rows would be gone for readers: {', '.join(reading)[:_SHOWN]}; send it "
+                "when they are streaming; stop-snapshot ends incremental snapshots"
+            )
         before = self._transaction.stored
         position = self._locate(action.position, before.epoch + 1)
         self._transaction.store(MOVED_KEY, orjson.dumps(position.to_json()))

@@ -11,9 +11,10 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from tailrace.producer.config.filters import InvalidExpressionError, TableFilter
-from tailrace.producer.kafka.state_store import SIGNALS_KEY
+from tailrace.producer.kafka.state_store import MOVED_KEY, SIGNALS_KEY
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.condition import condition_problem
@@ -29,10 +30,13 @@ from tests.support.stream import START, FakeProducer, stream_transaction
 TABLE = TableId("db", "orders_of_the_last_years_and_more")
 
 
-def processor() -> tuple[SignalProcessor, FakeProducer]:
+def processor(*modes: TableMode) -> tuple[SignalProcessor, FakeProducer]:
     """Return a processor with one captured table, and what it writes."""
     producer, registry = FakeProducer(), SplitRegistry()
-    registry.track(TABLE, TableMode.STREAMING)
+    first, *later = modes or [TableMode.STREAMING]
+    tracked = registry.track(TABLE, first)
+    for mode in later:
+        tracked.move_to(mode)
     transaction = stream_transaction(producer, registry)
     notifications = NotificationService(transaction, topic=None, to_log=False)
     found = SignalProcessor(
@@ -191,3 +195,23 @@ def test_valid_signal_follows_an_invalid_one() -> None:
     )
     found.process([read_signal(from_json, snapshot())], ChannelOffsets(kafka=8))
     assert found.queue.tables == (TABLE,)
+
+
+@pytest.mark.parametrize(
+    ("modes", "moves"),
+    [
+        ([TableMode.STREAMING], True),
+        ([TableMode.ERROR], True),
+        ([TableMode.WAITING], False),
+        ([TableMode.WAITING, TableMode.PLANNING, TableMode.SNAPSHOT], False),
+        ([TableMode.STREAMING, TableMode.INCREMENTAL], False),
+    ],
+)
+def test_the_position_is_not_set_while_a_table_is_read(modes: list[TableMode], *, moves: bool) -> None:
+    """Readers would be told that its rows are gone, and with initial_only nothing would read it again."""
+    found, producer = processor(*modes)
+    signal = from_json(b'{"id":"1","type":"set-binlog-position","data":{"gtid_set":"u:1-5"}}')
+    with capture_logs() as logs:
+        found.process([signal], ChannelOffsets(kafka=7))
+    assert (found.moved, any(key == MOVED_KEY for _, key, _ in producer.open)) == (moves, moves)
+    assert moves or f"tables are being read, whose rows would be gone for readers: {TABLE}" in logs[-1]["reason"]

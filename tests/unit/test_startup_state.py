@@ -91,8 +91,9 @@ def test_tables_of_a_lost_binlog_leave_with_their_ends() -> None:
 
 
 def test_only_tables_that_were_being_read_are_requested() -> None:
-    """Of the others the topics keep what they have, which the operator has chosen."""
+    """Of the others the topics keep what they have, which the operator has chosen; a pause does not hold them."""
     producer, state = FakeProducer(), _state()
+    state.signals = orjson.loads(IncrementalSnapshotQueue(paused=True).to_json())
     state.tables[str(OTHER)] = TableState(TableMode.STREAMING)
     del state.splits[OTHER]
 
@@ -100,7 +101,8 @@ def test_only_tables_that_were_being_read_are_requested() -> None:
 
     assert _ends(producer) == {f"{DOTTED}:run:1": 4}
     assert {plan.mode for plan in state.tables.values()} == {TableMode.STREAMING}
-    assert IncrementalSnapshotQueue.from_state(state).tables == (DOTTED,)
+    queue = IncrementalSnapshotQueue.from_state(state)
+    assert (queue.tables, queue.paused) == ((DOTTED,), False)
     assert state.former == {str(DOTTED)}
 
 
