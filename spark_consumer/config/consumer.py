@@ -18,6 +18,10 @@ from tailrace.spark_consumer.source.formats.registry import FormatSettings
 from tailrace.spark_consumer.source.topics import TableFilter, split_expressions
 from tailrace.spark_consumer.transform.rules import Rules, read_rules
 
+_LEAST_OFFSETS: Final = "Offsets for which a micro-batch waits, and the longest wait for them, such as `15m`."
+_OFFSET_RETRIES: Final = "Attempts to read offsets from Kafka, and the time between them."
+_TABLES: Final = "Tables to read (empty: all), and not to read."
+
 
 class TransformsConfig(Section):
     """What happens to the rows of tables before the sink gets them."""
@@ -125,12 +129,12 @@ class ConsumerConfig(RootConfig):
     min_offsets: int | None = supported(
         "minOffsetsPerTrigger",
         integer(1),
-        doc="Offsets for which a micro-batch waits, and the longest wait for them, such as `15m`.",
+        doc=_LEAST_OFFSETS,
     )
     max_delay: str | None = supported(
         "maxTriggerDelay",
         TEXT,
-        doc="Offsets for which a micro-batch waits, and the longest wait for them, such as `15m`.",
+        doc=_LEAST_OFFSETS,
     )
     starting_offsets: str = supported(
         "startingOffsets",
@@ -148,20 +152,14 @@ class ConsumerConfig(RootConfig):
     poll_timeout: int | None = supported(
         "kafkaConsumer.pollTimeoutMs", integer(1), doc="Longest wait of a task for records."
     )
-    fetch_retries: int | None = supported(
-        "fetchOffset.numRetries", integer(0), doc="Attempts to read offsets from Kafka, and the time between them."
-    )
-    fetch_interval: int | None = supported(
-        "fetchOffset.retryIntervalMs", integer(0), doc="Attempts to read offsets from Kafka, and the time between them."
-    )
+    fetch_retries: int | None = supported("fetchOffset.numRetries", integer(0), doc=_OFFSET_RETRIES)
+    fetch_interval: int | None = supported("fetchOffset.retryIntervalMs", integer(0), doc=_OFFSET_RETRIES)
     included_tables: str | None = supported(
         "table.include.list",
         TEXT,
-        doc="Tables to read (empty: all), and not to read.",
+        doc=_TABLES,
     )
-    excluded_tables: str | None = supported(
-        "table.exclude.list", TEXT, doc="Tables to read (empty: all), and not to read."
-    )
+    excluded_tables: str | None = supported("table.exclude.list", TEXT, doc=_TABLES)
     group_prefix: str | None = supported(
         "groupIdPrefix", TEXT, doc="Prefix of Spark's consumer group, for access control."
     )

@@ -13,6 +13,7 @@ from tailrace.runtime.config.section import Section, SectionSpec, section, suppo
 from tailrace.runtime.config.value_types import TEXT, InvalidValueError, ValueType
 from tailrace.spark_consumer.source.topics import TableFilter, split_expressions
 
+_TABLES: Final = "Tables that this sink writes (empty: all that are read), and does not write."
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 SECTION: Final = "named_sinks"
 """The attribute of the configuration that has a section for each named sink."""
@@ -65,12 +66,12 @@ class NamedSinkConfig(Section):
     included: tuple[str, ...] | None = supported(
         "sinks.{name}.table.include.list",
         EXPRESSIONS,
-        doc="Tables that this sink writes (empty: all that are read), and does not write.",
+        doc=_TABLES,
     )
     excluded: tuple[str, ...] | None = supported(
         "sinks.{name}.table.exclude.list",
         EXPRESSIONS,
-        doc="Tables that this sink writes (empty: all that are read), and does not write.",
+        doc=_TABLES,
     )
     options: Section = section(Section)
 

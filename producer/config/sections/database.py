@@ -13,6 +13,7 @@ from tailrace.runtime.config.section import Section, supported
 from tailrace.runtime.config.value_types import BOOLEAN, SECRET, TEXT, integer, one_of
 
 Connector = Literal["mysql", "mariadb"]
+_TLS_FILES: Final = "PEM files: the trusted certificate authorities, the client's certificate, its private key."
 _CONNECTOR_CLASSES: Final = {
     "io.debezium.connector.mysql.mysqlconnector": "mysql",
     "io.debezium.connector.mariadb.mariadbconnector": "mariadb",
@@ -59,17 +60,17 @@ class DatabaseConfig(Section):
     ssl_ca: str | None = supported(
         "database.ssl.ca",
         TEXT,
-        doc="PEM files: the trusted certificate authorities, the client's certificate, its private key.",
+        doc=_TLS_FILES,
     )
     ssl_cert: str | None = supported(
         "database.ssl.cert",
         TEXT,
-        doc="PEM files: the trusted certificate authorities, the client's certificate, its private key.",
+        doc=_TLS_FILES,
     )
     ssl_key: str | None = supported(
         "database.ssl.key",
         TEXT,
-        doc="PEM files: the trusted certificate authorities, the client's certificate, its private key.",
+        doc=_TLS_FILES,
     )
     insecure_authentication: bool = supported(
         "tailrace.database.insecure.authentication",

@@ -16,6 +16,9 @@ from tailrace.runtime.config.value_types import BOOLEAN, one_of
 
 TablesWithoutKey = Literal["refuse", "full-row"]
 
+_DATABASES: Final = "Databases to capture (empty: all), and those that are not captured."
+_TABLES: Final = "The same for tables, as `db.table`."
+_COLUMNS: Final = "The same for columns, as `db.table.column`; key columns must be captured."
 _NO_SCHEMAS = "MySQL has databases, not schemas; use database.{}.list"
 _NO_LIMIT = "the number of tables is not limited"
 
@@ -31,20 +34,16 @@ class FiltersConfig(Section):
         "database.include.list",
         EXPRESSIONS,
         default="",
-        doc="Databases to capture (empty: all), and those that are not captured.",
+        doc=_DATABASES,
     )
     database_exclude: str = supported(
         "database.exclude.list",
         EXPRESSIONS,
         default="",
-        doc="Databases to capture (empty: all), and those that are not captured.",
+        doc=_DATABASES,
     )
-    table_include: str = supported(
-        "table.include.list", EXPRESSIONS, default="", doc="The same for tables, as `db.table`."
-    )
-    table_exclude: str = supported(
-        "table.exclude.list", EXPRESSIONS, default="", doc="The same for tables, as `db.table`."
-    )
+    table_include: str = supported("table.include.list", EXPRESSIONS, default="", doc=_TABLES)
+    table_exclude: str = supported("table.exclude.list", EXPRESSIONS, default="", doc=_TABLES)
     ignore_built_in: bool = supported(
         "table.ignore.builtin",
         BOOLEAN,
@@ -69,13 +68,13 @@ class FiltersConfig(Section):
         "column.include.list",
         EXPRESSIONS,
         default="",
-        doc="The same for columns, as `db.table.column`; key columns must be captured.",
+        doc=_COLUMNS,
     )
     column_exclude: str = supported(
         "column.exclude.list",
         EXPRESSIONS,
         default="",
-        doc="The same for columns, as `db.table.column`; key columns must be captured.",
+        doc=_COLUMNS,
     )
     transform_rules: tuple[tuple[SecretStr, str], ...] = patterns(
         _transform(

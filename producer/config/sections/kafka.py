@@ -17,6 +17,7 @@ MissingTopicHandling = Literal["warn", "snapshot", "fail"]
 MissingStateHandling = Literal["fail", "snapshot"]
 
 TopicNaming = Literal["default", "unicode"]
+_NEW_TOPICS: Final = "Partitions of new table topics, replication factor of all new topics; -1: the broker's default."
 _NAMING: Final = "io.debezium.schema."
 _NAMING_CLASSES: Final = {
     f"{_NAMING}defaulttopicnamingstrategy": "default",
@@ -96,13 +97,13 @@ class TopicsConfig(Section):
         "topic.creation.default.partitions",
         integer(-1),
         default="-1",
-        doc="Partitions of new table topics, replication factor of all new topics; -1: the broker's default.",
+        doc=_NEW_TOPICS,
     )
     replication_factor: int = supported(
         "topic.creation.default.replication.factor",
         integer(-1),
         default="-1",
-        doc="Partitions of new table topics, replication factor of all new topics; -1: the broker's default.",
+        doc=_NEW_TOPICS,
     )
     settings: Mapping[str, str] = prefixed(
         "topic.creation.default.*",

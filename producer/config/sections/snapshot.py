@@ -23,6 +23,10 @@ SnapshotMode = Literal[
     "configuration_based",
 ]
 
+_CONFIGURED: Final = (
+    "Read the tables at each start; stream changes; read the tables when the binlog at the stored offset "
+    "has been purged."
+)
 _NO_LOCK = "snapshots take no locks"
 _JAVA_CLASS = "Java classes are not supported"
 _WHOLE_TABLE = (
@@ -52,22 +56,19 @@ class SnapshotConfig(Section):
         "snapshot.mode.configuration.based.snapshot.data",
         BOOLEAN,
         default="false",
-        doc="Read the tables at each start; stream changes; read the tables when the binlog at the stored offset "
-        "has been purged.",
+        doc=_CONFIGURED,
     )
     configured_stream: bool = supported(
         "snapshot.mode.configuration.based.start.stream",
         BOOLEAN,
         default="false",
-        doc="Read the tables at each start; stream changes; read the tables when the binlog at the stored offset "
-        "has been purged.",
+        doc=_CONFIGURED,
     )
     configured_on_data_error: bool = supported(
         "snapshot.mode.configuration.based.snapshot.on.data.error",
         BOOLEAN,
         default="false",
-        doc="Read the tables at each start; stream changes; read the tables when the binlog at the stored offset "
-        "has been purged.",
+        doc=_CONFIGURED,
     )
     include: str = supported(
         "snapshot.include.collection.list",
