@@ -8,34 +8,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import structlog
 
 from tailrace.producer.app import missing_topics, startup
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
-from tailrace.producer.app.ownership import Ownership
+from tailrace.producer.app.process import CaptureProcess
 from tailrace.producer.app.resources import Resources
-from tailrace.producer.app.resume import ResumeRules, resume_point
+from tailrace.producer.app.resume import ResumePoint, ResumeRules, resume_point
 from tailrace.producer.app.session import CaptureSession, SessionSnapshots, SessionStop
-from tailrace.producer.app.signals import SignalService, ensure_signal_topics
+from tailrace.producer.app.signals import PositionMovedError, SignalService, ensure_signal_topics, tell_jump
 from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactory
 from tailrace.producer.app.validation import check_source, faults_of_new_tables
-from tailrace.producer.config import ProducerConfig, fingerprint
-from tailrace.producer.errors import PrerequisiteError, RefusedChange, TableAccessError
-from tailrace.producer.kafka.delivery import RefusedSizes
+from tailrace.producer.config import fingerprint
+from tailrace.producer.errors import PrerequisiteError, TableAccessError
 from tailrace.producer.kafka.state_store import MOVED_KEY, State, known_key_key
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer, stream_transactional_id
 from tailrace.producer.model.protocols import ChangeStream, SnapshotSession, Source
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
-from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
-from tailrace.producer.snapshot.fork_server import ForkServer
-from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
@@ -59,26 +55,6 @@ from tailrace.producer.streaming.topics import CaptureTopics
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class CaptureProcess:
-    """What all sessions of a process share."""
-
-    config: ProducerConfig
-    stop: threading.Event
-    status: Status
-    ownership: Ownership
-    hooks: SnapshotHooks | None = None
-    """For tests: snapshot readers then run as threads of this process."""
-    fork_server: ForkServer | None = None
-    failed: dict[TableId, TableFault] = field(default_factory=dict)
-    """Tables that ended the last session: the next one begins with them in error."""
-    held: dict[TableId, RefusedChange] = field(default_factory=dict)
-    """What Kafka has refused while this process runs; see ``NewTables``."""
-    sizes: RefusedSizes = field(default_factory=RefusedSizes)
-    stops: StopPoint | None = None
-    """Where it ends by itself: the end of the log at its start does not move with the next session."""
-
-
 @contextmanager
 def open_session(process: CaptureProcess, *, resnapshot: bool) -> Iterator[CaptureSession]:
     """Build a session from the stored state, and close everything it opened.
@@ -91,6 +67,9 @@ def open_session(process: CaptureProcess, *, resnapshot: bool) -> Iterator[Captu
         with Resources() as resources:
             try:
                 yield SessionBuilder(process, resources, SessionStop(process.stop, stop)).build(resnapshot=resnapshot)
+            except PositionMovedError:
+                process.status.moved()
+                raise
             finally:
                 stop.set()
     finally:
@@ -169,7 +148,15 @@ class SessionBuilder:
             self._resources.add(LogWatch(monitor, transaction, self._status, interval_s=interval_ms / 1000))
         pending = self._track_tables(restored, checked)
         signals = self._resources.add(
-            SignalService(config, restored.state, transaction, context.registry, context.mailbox, source=self._source)
+            SignalService(
+                config,
+                restored.state,
+                transaction,
+                context.registry,
+                context.mailbox,
+                source=self._source,
+                tried=process.positions_tried,
+            )
         )
         if resnapshot:
             known = restored.state.captured
@@ -286,12 +273,7 @@ class SessionBuilder:
             heartbeat=self._auxiliary.heartbeat(action),
         )
         topic_of = TopicNames(config.topics).table
-        if state.moved is not None:
-            transaction.store(MOVED_KEY, None)
-        if resume.jumps:
-            startup.leave_binlog(transaction, state, captured=captured, topic_of=topic_of, reads=resume.reads)
-        if resume.end is not None:
-            startup.relocate_splits(transaction, state, resume.end)
+        self._begin(transaction, state, resume, captured)
         includes = config.filters.tables.includes
         gone = [] if new or resume.jumps else startup.gone_tables(state, captured, includes)
         hidden = startup.hidden_tables(session, startup.unlisted_tables(state, captured, includes))
@@ -321,6 +303,19 @@ class SessionBuilder:
             self._status.table_removed(table)
         self._process.failed.clear()
         return Restored(list(captured), gone, state, transaction, registry, schema_changes)
+
+    def _begin(
+        self, transaction: StreamTransaction, state: State, resume: ResumePoint, captured: Sequence[TableId]
+    ) -> None:
+        """Bring the state in line with the place where the stream begins."""
+        if state.moved is not None:
+            transaction.store(MOVED_KEY, None)
+        if resume.jumps:
+            tell_jump(self._config, transaction, state, resume)
+            topic_of = TopicNames(self._config.topics).table
+            startup.leave_binlog(transaction, state, captured=captured, topic_of=topic_of, reads=resume.reads)
+        if resume.end is not None:
+            startup.relocate_splits(transaction, state, resume.end)
 
     def _open_stream(self, restored: Restored, tables: CapturedTables) -> tuple[StreamContext, ChangeStream]:
         config = self._config

@@ -12,9 +12,11 @@ import structlog
 from tenacity import Retrying, retry_if_exception, stop_when_event_set, wait_random_exponential
 from tenacity.nap import sleep_using_event
 
-from tailrace.producer.app.builder import CaptureProcess, open_session
+from tailrace.producer.app.builder import open_session
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.ownership import Ownership
+from tailrace.producer.app.process import CaptureProcess
+from tailrace.producer.app.signals import PositionMovedError
 from tailrace.producer.config import ProducerConfig, fingerprint
 from tailrace.producer.errors import ProducerFencedError, TableFailedError
 from tailrace.producer.kafka import native_sender
@@ -69,6 +71,8 @@ def run(
             if error.refused is not None:
                 process.held[error.table] = error.refused
             status.table_failed(error.table, fault.reason, fault.at)
+        elif retry and isinstance(error, PositionMovedError):
+            log.info("a new session begins where a signal has set the stream")
         elif retry:
             log.warning("restarting from the stored state", error=str(error))
             # Without the context: a statement contains keys, and the status needs no password.

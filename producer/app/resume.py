@@ -11,7 +11,7 @@ from typing import Final, Literal
 import structlog
 
 from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnavailableError
-from tailrace.producer.kafka.state_store import State, StoredOffset
+from tailrace.producer.kafka.state_store import MovedPosition, State, StoredOffset
 from tailrace.producer.model.binlog_events import TransactionMark
 from tailrace.producer.model.protocols import Offset, Source
 from tailrace.runtime.errors import ConfigError
@@ -32,6 +32,8 @@ class ResumePoint:
     """The stream does not go on at the stored offset, in a new epoch: what waits for a part of the log is given up."""
     reads: bool = False
     """Every table must be read again: changes are lost."""
+    lost: str = ""
+    """Why changes up to the offset are lost; empty: they are not, or a signal has left them out."""
     end: Offset | None = None
     """The end of the binlog if the epoch is a new one: splits that were read before it are compared with this."""
 
@@ -69,18 +71,8 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
         return ResumePoint(StoredOffset(source.start_offset(epoch=rules.first_epoch)))
     if rules.start_at:
         log.info("tailrace.start.at is for the first start of a prefix: the stream resumes", start_at=rules.start_at)
-    if state.moved is not None:
-        moved = StoredOffset(state.moved)
-        try:
-            position = _wait_for_source(source, State(moved), moved, rules.wait_s, stopped)
-            log.warning("the stream begins where a signal has set it", **position.to_json())
-            return ResumePoint(StoredOffset(position), jumps=True)
-        except BinlogError as error:
-            log.error(
-                "the stream cannot begin where a signal has set it, and goes on where it was",
-                reason=str(error),
-                **state.moved.to_json(),
-            )
+    if state.moved is not None and (moved := _moved(source, state.moved, stored, rules, stopped)) is not None:
+        return ResumePoint(StoredOffset(moved), jumps=True)
     try:
         position = _wait_for_source(source, state, stored, rules.wait_s, stopped)
     except BinlogError as error:
@@ -103,7 +95,7 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
                 hint="topics and targets keep rows that are deleted or different by now: request a snapshot of the "
                 "tables that changed, or set snapshot.mode=when_needed for the next time",
             )
-        return ResumePoint(StoredOffset(position), jumps=True, reads=rules.if_lost == "read")
+        return ResumePoint(StoredOffset(position), jumps=True, reads=rules.if_lost == "read", lost=str(error))
     if position.epoch == stored.position.epoch:
         return ResumePoint(replace(stored, position=position))
     marks = tuple(mark for mark in stored.transactions if _can_align(mark, rules.uncounted))
@@ -113,6 +105,34 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
     if not end.same_server(position):
         raise SourceUnavailableError("the source server changed while the stream was located on it")
     return ResumePoint(offset, end=end)
+
+
+def _moved(
+    source: Source, moved: MovedPosition, stored: StoredOffset, rules: ResumeRules, stopped: threading.Event
+) -> Offset | None:
+    """Return where a signal has set the stream; None: it goes on where it was."""
+    target = moved.position
+    if moved.origin != stored.position:
+        log.error(
+            "a signal has set the position of the stream, which an earlier program has not done and has gone on: the "
+            "signal is not done any more",
+            hint="send the signal set-binlog-position again, if it still holds",
+            moved_to=target.to_json(),
+            moved_from=moved.origin.to_json(),
+            stored=stored.position.to_json(),
+        )
+        return None
+    try:
+        position = _wait_for_source(source, State(), StoredOffset(target), rules.wait_s, stopped)
+    except BinlogError as error:
+        log.error(
+            "the stream cannot begin where a signal has set it, and goes on where it was",
+            reason=str(error),
+            **target.to_json(),
+        )
+        return None
+    log.warning("the stream begins where a signal has set it", **position.to_json())
+    return position
 
 
 def _wait_for_source(

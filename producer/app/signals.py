@@ -7,13 +7,22 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import orjson
+
 from tailrace.producer.app.connection_settings import kafka_settings
+from tailrace.producer.app.resume import ResumePoint
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.kafka.client import ClientConfig, KafkaSettings
 from tailrace.producer.kafka.state_store import State
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.model.protocols import Source
-from tailrace.producer.notifications.notification import NOTIFICATION_KEY, NOTIFICATION_VALUE, NotificationService
+from tailrace.producer.notifications.notification import (
+    NOTIFICATION_KEY,
+    NOTIFICATION_VALUE,
+    AggregateType,
+    NotificationService,
+    NotificationType,
+)
 from tailrace.producer.serialization.envelope.topic_names import signal_topic
 from tailrace.producer.serialization.record_converter import RecordConverter
 from tailrace.producer.signals.channels import (
@@ -76,8 +85,9 @@ class SignalService:
         mailbox: Mailbox,
         *,
         source: Source,
+        tried: dict[str, int],
     ) -> None:
-        """``state`` is the one that was restored at startup."""
+        """``state`` is the one that was restored at startup; ``tried``: see ``SignalProcessor``."""
         self._config = config
         self._transaction = transaction
         self._source = source
@@ -89,6 +99,7 @@ class SignalService:
             config.filters.tables,
             condition_problem=source.condition_problem,
             locate=lambda text, epoch: source.earlier_offset(text, epoch=epoch),
+            tried=tried,
         )
         self._channels: Channels | None = None
         openers = list(self._openers())
@@ -130,6 +141,20 @@ class SignalService:
     def close(self) -> None:
         if self._channels is not None:
             self._channels.close()
+
+
+def tell_jump(config: ProducerConfig, transaction: StreamTransaction, state: State, resume: ResumePoint) -> None:
+    """Notify that the stream begins at another place, in the Kafka transaction of the offset there."""
+    assert state.offset is not None, "a first start does not jump"
+    data = {
+        "position_from": orjson.dumps(state.offset.position.to_json()).decode(),
+        "position_to": orjson.dumps(resume.offset.position.to_json()).decode(),
+    }
+    kind = NotificationType.MOVED
+    if resume.lost:
+        kind = NotificationType.LOST
+        data |= {"reason": resume.lost, "tables_are_read": str(resume.reads).lower()}
+    notification_service(config, transaction).send(AggregateType.BINLOG, kind, data)
 
 
 def notification_service(config: ProducerConfig, transaction: StreamTransaction) -> NotificationService:

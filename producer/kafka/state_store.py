@@ -17,6 +17,7 @@ A state record is committed in one Kafka transaction with the data it describes.
     signals                  the last processed signals (signals/queue.py)
     request/<number>         one pending incremental snapshot
     former/<db>.<table>      {}: the topic has rows of a former table of this name (streaming/former_tables.py)
+    moved                    MovedPosition: where a signal has set the stream; the next start begins there
     format                   {"format": n, "program": version}: see runtime/stored_format.py
 
 Snapshot readers pause while too many splits wait for END, and ended splits that touch are one record. So the topic has
@@ -71,6 +72,21 @@ class StoredOffset:
     def to_json(self) -> bytes:
         last = None if self.last is None else self.last._asdict()
         return orjson.dumps({**_fields(self), "position": self.position.to_json(), "last": last})
+
+
+@dataclass(frozen=True, slots=True)
+class MovedPosition:
+    """Where a signal has set the stream, in the next epoch.
+
+    Invariant: it is stored together with ``origin`` as the offset, and removed by the next start. So a start that finds
+    another offset follows a program that does not know this record, and has gone on: the signal is past.
+    """
+
+    position: Offset
+    origin: Offset
+
+    def to_json(self) -> bytes:
+        return orjson.dumps({"position": self.position.to_json(), "origin": self.origin.to_json()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +249,8 @@ class State:
     """XA transactions that are neither committed nor rolled back, by their ids."""
     former: set[str] = field(default_factory=set)
     """Names of former tables whose rows are in their topics."""
-    moved: Offset | None = None
-    """Where a signal has set the stream, which has not begun there yet."""
+    moved: MovedPosition | None = None
+    """The stream has not begun there yet."""
 
     @property
     def captured(self) -> set[str]:
@@ -339,7 +355,7 @@ def _decode_record(  # noqa: PLR0912 - one for each kind of record
     elif key == SIGNALS_KEY:
         state.signals = body
     elif key == MOVED_KEY:
-        state.moved = read_offset(body)
+        state.moved = MovedPosition(read_offset(body["position"]), read_offset(body["origin"]))
     elif kind == "request":
         state.requests[int(name)] = body
     elif kind == "table":

@@ -48,6 +48,7 @@ class AggregateType(StrEnum):
 
     INITIAL = "Initial Snapshot"
     INCREMENTAL = "Incremental Snapshot"
+    BINLOG = "Binlog Position"
 
 
 class NotificationType(StrEnum):
@@ -61,6 +62,10 @@ class NotificationType(StrEnum):
     SKIPPED = "SKIPPED"
     PAUSED = "PAUSED"
     RESUMED = "RESUMED"
+    MOVED = "MOVED"
+    """The stream begins where a signal has set it."""
+    LOST = "LOST"
+    """The stream begins at the end of the binlog: the changes before are lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,7 @@ _PROCESS_COUNTERS: Final = (
         "Rows events without records, because the rows of a split contain the changes",
         ("stream", "events_skipped"),
     ),
+    ("tailrace_stream_moves", "Times that a signal has set the position of the stream", ("stream", "moves")),
     ("tailrace_stream_commits", "Kafka transactions of the stream", ("stream", "commits")),
 )
 

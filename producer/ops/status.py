@@ -100,6 +100,8 @@ class StreamStatus:
     commits: int = 0
     """Kafka transactions of the stream."""
     disconnects: int = 0
+    moves: int = 0
+    """Times that a signal has set the position."""
 
 
 CONFIRMED_US: Final = 5_000_000
@@ -155,6 +157,12 @@ class Status:
         with self._lock:
             self._stream.disconnects += self._connected
             self._connected = self._waiting = False
+
+    def moved(self) -> None:
+        """A signal has set the position: the session ends, without a failure and without a lost connection."""
+        with self._lock:
+            self._stream.moves += 1
+            self._connected, self._phase = False, Phase.STARTING
 
     def failed(self, error: str) -> None:
         self.phase(Phase.STARTING, error=error)

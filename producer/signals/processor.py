@@ -16,7 +16,7 @@ import structlog
 
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.errors import SourceUnavailableError
-from tailrace.producer.kafka.state_store import MOVED_KEY, SplitState, TableState
+from tailrace.producer.kafka.state_store import MOVED_KEY, MovedPosition, SplitState, TableState
 from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
@@ -45,6 +45,7 @@ from tailrace.schemas.rowkind import Op
 
 log = structlog.get_logger(__name__)
 
+_MOST_TRIES: Final = 3
 _SHOWN: Final = 2_000
 """Characters of a signal that the log includes."""
 
@@ -62,11 +63,14 @@ class SignalProcessor:
         *,
         condition_problem: Callable[[str], str],
         locate: Callable[[str, int], Offset],
+        tried: dict[str, int],
     ) -> None:
         """``condition_problem`` says why an SQL condition may not be used, '' if it may.
 
         ``locate`` returns a place of the log by its text, in an epoch; it raises ConfigError if the log lacks it.
+        ``tried``: how often that has ended a session of this process, by the text.
         """
+        self._tried = tried
         self.moved = False
         """A signal has set the position of the stream: the session is to end when that is committed."""
         self._locate = locate
@@ -145,15 +149,33 @@ class SignalProcessor:
                 f"tables are being read, whose rows would be gone for readers: {', '.join(reading)[:_SHOWN]}; send it "
                 "when they are streaming; stop-snapshot ends incremental snapshots"
             )
-        before = self._transaction.stored
-        position = self._locate(action.position, before.epoch + 1)
-        self._transaction.store(MOVED_KEY, orjson.dumps(position.to_json()))
+        before = self._transaction.offset.position  # the caller commits it with the record
+        position = self._find_position(action.position, before.epoch + 1)
+        self._transaction.store(MOVED_KEY, MovedPosition(position, before).to_json())
         self.moved = True
         log.warning(
             "a signal sets the position of the stream: what is between is not captured, or written again",
             moved_from=before.to_json(),
             moved_to=position.to_json(),
         )
+
+    def _find_position(self, text: str, epoch: int) -> Offset:
+        """Return the place that a signal names.
+
+        Raises SourceUnavailableError if the source does not tell: the session ends, and the next one reads the signal
+        again. Invariant: a signal is tried so often that a lost connection does not lose it, and not without end.
+        """
+        try:
+            return self._locate(text, epoch)
+        except SourceUnavailableError as error:
+            tried = self._tried[text] = self._tried.get(text, 0) + 1
+            if tried < _MOST_TRIES:
+                raise
+            del self._tried[text]
+            raise InvalidSignalError(
+                f"the source has not told in {tried} sessions whether its binlog has the position {text[:_SHOWN]} "
+                f"({error}); send the signal again when it answers, or raise database.query.timeout.ms"
+            ) from error
 
     def process_row(self, channel: SourceSignalChannel, event: RowsEvent, gtid: str, number: int) -> None:
         """Apply the signals inserted by rows event ``number`` of a transaction, unless they are already processed."""

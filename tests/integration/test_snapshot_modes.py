@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
@@ -203,7 +204,12 @@ def test_when_needed_no_data_goes_on_after_binlog_loss(
     _fill(own_database)
     own_database.execute("CREATE TABLE u (id INT PRIMARY KEY)")
     own_database.execute("INSERT INTO u VALUES (1)")
-    settings = properties(own_server, kafka_broker, prefix, own_database.name, {"snapshot.mode": "when_needed_no_data"})
+    changes = {
+        "snapshot.mode": "when_needed_no_data",
+        "notification.enabled.channels": "sink",
+        "notification.sink.topic.name": f"{prefix}-notes",
+    }
+    settings = properties(own_server, kafka_broker, prefix, own_database.name, changes)
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         own_database.execute("UPDATE t SET v = 'kept' WHERE id = 1")
@@ -219,6 +225,11 @@ def test_when_needed_no_data_goes_on_after_binlog_loss(
     [lost] = [entry for entry in logs if "cannot be resumed" in entry["event"]]
     assert (lost["log_level"], lost["lost_from"]["epoch"], lost["lost_to"]["epoch"]) == ("error", 1, 2)
     assert (lost["lost_to"]["file"], lost["lost_from"]["gtids"] != lost["lost_to"]["gtids"]) == (file, True)
+    [note] = notifications(kafka_broker, f"{prefix}-notes", "Binlog Position")
+    data = note["additional_data"]
+    assert (note["type"], data["tables_are_read"]) == ("LOST", "false")
+    assert [orjson.loads(data[f"position_{end}"]) for end in ("from", "to")] == [lost["lost_from"], lost["lost_to"]]
+    assert "purged" in data["reason"]
     assert incremental_ends(kafka_broker, prefix) == []
     rows = [r.json["after"] for r in records_of(kafka_broker.bootstrap, prefix, own_database.name, "t") if r.value]
     assert [(row["id"], row["v"]) for row in rows] == [(1, "kept"), (3, "later")]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
+from tailrace.producer.ops.status import Status
 from tailrace.runtime.errors import ConfigError
 from tests.support.capture import CaptureThread, eventually, properties, records_of
 from tests.support.database import Database
-from tests.support.incremental_checks import signal, state_of
+from tests.support.incremental_checks import notifications, signal, state_of
 from tests.support.mariadb import family
 from tests.support.upsert_reader import consumer_rows
 
@@ -83,29 +85,60 @@ def test_initial_snapshot_of_tables_whose_history_is_read(
     assert rows == {1: {"id": 1, "v": 11, "w": 5}}
 
 
+class KilledError(Exception):
+    """The process ends here."""
+
+
+def _kill(_status: Status) -> None:
+    raise KilledError
+
+
 def test_signal_sets_the_position(
-    own_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, own_database: Database
+    own_server: MySqlServer,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    own_database: Database,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Back and forth, in a new epoch each time; what a consumer has in the end is what the table has."""
+    """Back and forth, in a new epoch each time; what a consumer has in the end is what the table has.
+
+    It goes back once, also if the process ends behind the signal, and is no failure.
+    """
     [[before]] = own_database.execute("SELECT @@global.gtid_executed")
     _history(own_database)
-    changes = {"snapshot.mode": "no_data", "signal.enabled.channels": "kafka", "signal.poll.interval.ms": 100}
+    changes = {
+        "snapshot.mode": "no_data",
+        "signal.enabled.channels": "kafka",
+        "signal.poll.interval.ms": 100,
+        "notification.enabled.channels": "sink",
+        "notification.sink.topic.name": f"{prefix}-notes",
+    }
     settings = properties(own_server, kafka_broker, prefix, own_database.name, changes)
 
     def epoch() -> int:
         stored = state_of(kafka_broker, prefix, "offset")
         return 0 if stored is None else int(stored["position"]["epoch"])
 
-    with CaptureThread(settings) as capture:
+    def moves() -> list[tuple[str, int, int]]:
+        notes = notifications(kafka_broker, f"{prefix}-notes", "Binlog Position")
+        ends = [[orjson.loads(note["additional_data"][f"position_{end}"]) for end in ("from", "to")] for note in notes]
+        return [(note["type"], first["epoch"], last["epoch"]) for note, (first, last) in zip(notes, ends, strict=True)]
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError), CaptureThread(settings) as capture:  # noqa: PT012
+        patch.setattr(Status, "moved", _kill)
         capture.wait_snapshot()
         own_database.execute("INSERT INTO t VALUES (3, 30, 31)")
         capture.wait_position(own_server)
         for wrong in ({}, {"gtid_set": "yesterday"}, {"binlog_filename": "binlog.000001", "binlog_position": 4}):
             signal(kafka_broker, prefix, "set-binlog-position", wrong)
         signal(kafka_broker, prefix, "set-binlog-position", {"gtid_set": before})
+        eventually(lambda: not capture.running, "the end of the process")
+    assert (epoch(), moves()) == (1, [])
+    with CaptureThread(settings) as capture:
         eventually(lambda: epoch() == 2, "the stream goes back")
         capture.wait_position(own_server)
         assert state_of(kafka_broker, prefix, "moved") is None
+    assert moves() == [("MOVED", 1, 2)]
     third = ("c", {"id": 3, "v": 30, "w": 31})
     assert _records(kafka_broker, prefix, own_database) == [third, *HISTORY, third]
     rows = consumer_rows(kafka_broker, prefix, f"{own_database.name}.t")
@@ -118,6 +151,9 @@ def test_signal_sets_the_position(
     with CaptureThread(settings) as capture:
         eventually(lambda: epoch() == 3, "the stream goes ahead")
         capture.wait_position(own_server)
+        stream = capture.status.snapshot()["stream"]
+    assert (stream["moves"], stream["disconnects"]) == (1, 0)
+    assert moves() == [("MOVED", 1, 2), ("MOVED", 2, 3)]
     fifth = ("c", {"id": 5, "v": 50, "w": 51})
     fourth = ("c", {"id": 4, "v": 40, "w": 41})
     # How far the stream was when it got the signal is not known.

@@ -68,6 +68,7 @@ def test_cancellation_removes_the_request_that_was_taken_and_no_other() -> None:
         SimpleNamespace(includes=lambda _table: True),  # type: ignore[arg-type]
         condition_problem=lambda _condition: "",
         locate=lambda _text, epoch: START._replace(epoch=epoch),
+        tried={},
     )
     processor.request_reading(table)
 

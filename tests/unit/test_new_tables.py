@@ -86,6 +86,7 @@ class Stream:
             config.filters.tables,
             condition_problem=lambda _condition: "",
             locate=lambda text, _epoch: pytest.fail(text),
+            tried={},
         )
         listener: SnapshotProgressListener = self.listener if self.queue is None else self.signals
         tables = CapturedTables(config, self._describe)

@@ -156,6 +156,16 @@ def test_a_clock_of_the_source_that_is_ahead_hides_no_outage() -> None:
     assert 10 <= status.snapshot()["stream"]["lag_ms"] < 3_600_000
 
 
+def test_a_position_that_a_signal_sets_is_no_failure() -> None:
+    status = running()
+    before = status.snapshot()["stream"]["disconnects"]
+    status.moved()
+    status.disconnected()
+    now = status.snapshot()
+    assert (now["phase"], now["error"], now["connected"]) == ("starting", "", False)
+    assert (now["stream"]["moves"], now["stream"]["disconnects"]) == (1, before)
+
+
 def test_a_new_session_counts_its_splits_from_0() -> None:
     """After a failure the stored splits are reported again, and must not count twice."""
     status = running()

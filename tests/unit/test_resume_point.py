@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from tailrace.producer.app.resume import ResumePoint, ResumeRules, resume_point
 from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnavailableError
-from tailrace.producer.kafka.state_store import State, StoredOffset
+from tailrace.producer.kafka.state_store import MovedPosition, State, StoredOffset
 from tailrace.producer.model.binlog_events import TransactionCommit, TransactionMark
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql.gtid import GtidSet
@@ -85,6 +85,15 @@ def test_a_server_that_is_behind_is_waited_for() -> None:
     assert resumed(Answers(behind, STORED), rules=replace(RULES, wait_s=60.0)).offset.position == STORED
 
 
+def test_a_position_of_a_signal_that_an_earlier_program_has_passed_is_dropped() -> None:
+    """It did not know the record, and has read on: the stream would go back for a signal of long ago."""
+    state = State(offset=StoredOffset(STORED, (MARK,), LAST), moved=MovedPosition(MOVED, STORED._replace(pos=400)))
+    with capture_logs() as logs:
+        found = resume_point(Answers(STORED), state, RULES, threading.Event())  # type: ignore[arg-type]
+    assert (found.offset, found.jumps) == (state.offset, False)
+    assert "send the signal set-binlog-position again" in logs[0]["hint"]
+
+
 class Purged(Answers):
     """A source whose binlog lacks the position that a signal has set."""
 
@@ -98,7 +107,7 @@ class Purged(Answers):
 
 def test_a_position_of_a_signal_that_is_gone_leaves_the_stored_offset() -> None:
     """A start must find a way on."""
-    state = State(offset=StoredOffset(STORED, (MARK,), LAST), moved=MOVED)
+    state = State(offset=StoredOffset(STORED, (MARK,), LAST), moved=MovedPosition(MOVED, STORED))
     with capture_logs() as logs:
         found = resume_point(Purged(STORED), state, RULES, threading.Event())  # type: ignore[arg-type]
     assert (found.offset, found.jumps) == (state.offset, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from tailrace.producer.config.filters import InvalidExpressionError, TableFilter
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka.state_store import MOVED_KEY, SIGNALS_KEY
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.condition import condition_problem
+from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.notifications.notification import NotificationService
 from tailrace.producer.signals.channels import FileChannel
 from tailrace.producer.signals.processor import SignalProcessor
@@ -30,7 +33,13 @@ from tests.support.stream import START, FakeProducer, stream_transaction
 TABLE = TableId("db", "orders_of_the_last_years_and_more")
 
 
-def processor(*modes: TableMode) -> tuple[SignalProcessor, FakeProducer]:
+def _located(_text: str, epoch: int) -> MySqlOffset:
+    return START._replace(epoch=epoch)
+
+
+def processor(
+    *modes: TableMode, locate: Callable[[str, int], MySqlOffset] = _located, tried: dict[str, int] | None = None
+) -> tuple[SignalProcessor, FakeProducer]:
     """Return a processor with one captured table, and what it writes."""
     producer, registry = FakeProducer(), SplitRegistry()
     first, *later = modes or [TableMode.STREAMING]
@@ -46,7 +55,8 @@ def processor(*modes: TableMode) -> tuple[SignalProcessor, FakeProducer]:
         notifications,
         TableFilter(),
         condition_problem=condition_problem,
-        locate=lambda _text, epoch: START._replace(epoch=epoch),
+        locate=locate,
+        tried={} if tried is None else tried,
     )
     return found, producer
 
@@ -215,3 +225,24 @@ def test_the_position_is_not_set_while_a_table_is_read(modes: list[TableMode], *
         found.process([signal], ChannelOffsets(kafka=7))
     assert (found.moved, any(key == MOVED_KEY for _, key, _ in producer.open)) == (moves, moves)
     assert moves or f"tables are being read, whose rows would be gone for readers: {TABLE}" in logs[-1]["reason"]
+
+
+def test_a_position_that_the_source_never_finds_is_given_up() -> None:
+    """Each session would end with the same signal."""
+
+    def never(text: str, epoch: int) -> MySqlOffset:
+        raise SourceUnavailableError("the server did not respond", text=text, epoch=epoch)
+
+    tried: dict[str, int] = {}
+    signal = from_json(b'{"id":"1","type":"set-binlog-position","data":{"gtid_set":"u:1-5"}}')
+    for _ in range(2):
+        found, _ = processor(locate=never, tried=tried)
+        with pytest.raises(SourceUnavailableError):
+            found.process([signal], ChannelOffsets(kafka=7))
+    found, producer = processor(locate=never, tried=tried)
+    with capture_logs() as logs:
+        found.process([signal], ChannelOffsets(kafka=7))
+    assert (found.moved, found.offsets.kafka) == (False, 7)
+    assert "not told in 3 sessions whether its binlog has the position u:1-5" in logs[-1]["reason"]
+    assert not any(key == MOVED_KEY for _, key, _ in producer.open)
+    assert tried == {}, "sent again, it is tried again"

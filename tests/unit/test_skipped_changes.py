@@ -46,6 +46,7 @@ def test_a_snapshot_follows_that_begins_after_the_change(
         TableFilter(),
         condition_problem=lambda _: "",
         locate=lambda text, _epoch: pytest.fail(text),
+        tried={},
     )
 
     processor.on_change_skipped([T])
