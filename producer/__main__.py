@@ -8,12 +8,13 @@ import typer
 
 from tailrace.producer.cli import register
 from tailrace.runtime.interrupt import interrupt_on
+from tailrace.runtime.status_command import register_status
 
 
 def main() -> None:
     """Run a command of the producer."""
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="MySQL to Kafka as Debezium events.")
-    register(app)
+    register_status(app, register(app), None)
     interrupt_on(signal.SIGINT)
     app()
 

@@ -18,9 +18,11 @@ import typer
 
 from tailrace.producer.config import ProducerConfig, describe, load
 from tailrace.producer.errors import PrerequisiteError
+from tailrace.producer.ops.report import report
 from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.logging import configure_logging
+from tailrace.runtime.status_report import Program, StatusAddress
 from tailrace.schemas.verification import (
     ComparedTable,
     RepairRequest,
@@ -40,13 +42,19 @@ _YOUNG_OBJECTS: Final = 20_000
 """About as many as one poll of the binlog makes."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the producer's commands to the command line."""
+def register(app: typer.Typer) -> Program:
+    """Add the producer's commands to the command line; return what ``tailrace status`` shows of it."""
     app.command("produce")(produce)
     app.command("config")(show_config)
     app.command("check")(check)
     app.command("takeover")(takeover)
     app.command("checksums")(checksums)
+    return Program("producer", "tailrace.http.port", "prefix", _status_address, report)
+
+
+def _status_address(config: Path) -> StatusAddress:
+    loaded = load(config, os.environ, {})
+    return StatusAddress(loaded.ops.http_address, loaded.ops.http_port, loaded.topics.prefix)
 
 
 def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:

@@ -10,6 +10,8 @@ import typer
 
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.interrupt import interrupt_on
+from tailrace.runtime.status_command import register_status
+from tailrace.runtime.status_report import Program
 
 COMMANDS_GROUP = "tailrace.commands"
 
@@ -24,15 +26,18 @@ def build() -> typer.Typer:
     def root() -> None:
         """Change data capture: MySQL to Kafka as Debezium events, Kafka through Spark to tables."""
 
+    programs: dict[str, Program] = {}
     for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda e: e.name):
         try:
-            entry.load()(app)
+            program: Program = entry.load()(app)
+            programs[program.title] = program
         except ModuleNotFoundError as missing:
             # An image contains one half only: the other half, or a library that it needs, is not installed. A module
             # that is missing within an installed half is an error.
             half = entry.module.rpartition(".")[0]
             if (missing.name or "").startswith(f"{half}."):
                 raise
+    register_status(app, programs.get("producer"), programs.get("consumer"))
     return app
 
 

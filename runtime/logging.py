@@ -44,12 +44,13 @@ def _escape(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]
     Otherwise a text could look like another log line, or control the terminal.
     """
     return {
-        name: _printable(value) if isinstance(value, str) and name != "exception" else value
+        name: printable(value) if isinstance(value, str) and name != "exception" else value
         for name, value in event.items()
     }
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Return a text with its line breaks and control characters escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -12,13 +12,23 @@ import typer
 from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.logging import configure_logging
+from tailrace.runtime.status_report import Program, StatusAddress
+from tailrace.spark_consumer.monitor.report import report
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
+def register(app: typer.Typer) -> Program:
+    """Add the commands to the command line; return what ``tailrace status`` shows of a query."""
     app.command("consume")(consume)
     app.command("reload")(reload)
     app.command("verify")(verify)
+    return Program("consumer", "monitor.port", "query", _status_address, report)
+
+
+def _status_address(config: Path) -> StatusAddress:
+    from tailrace.spark_consumer.config import load  # noqa: PLC0415
+
+    loaded = load(config, os.environ)
+    return StatusAddress(loaded.monitor_host, loaded.monitor_port, loaded.name)
 
 
 def reload(

@@ -58,6 +58,8 @@ def test_sigterm_stops_the_query_after_the_batch_and_status_shows_progress(
                 what="the row",
                 deadline_s=900,
             )
+            command = [sys.executable, "-c", "from tailrace.runtime.cli import main; main()", "status"]
+            shown = subprocess.run([*command, "--consumer", str(file)], capture_output=True, text=True, check=False)
             process.send_signal(signal.SIGTERM)
             code = process.wait(300)
         finally:
@@ -67,6 +69,9 @@ def test_sigterm_stops_the_query_after_the_batch_and_status_shows_progress(
 
     assert code == 0, (tmp_path / "app.log").read_text(encoding="utf-8")[-3000:]
     assert table_rows(spark, tmp_path, "t") == {1: {"id": 1, "name": "a"}}
+    assert shown.returncode == 0, shown
+    assert f"consumer tailrace-{prefix} at 127.0.0.1:{port}: running" in shown.stdout
+    assert f"  {table.schema.topic}  streaming          1        0" in shown.stdout
 
 
 def test_invalid_configuration_is_a_message_and_an_exit_code(tmp_path: Path) -> None:
