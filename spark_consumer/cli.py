@@ -11,6 +11,7 @@ import typer
 
 from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
 from tailrace.runtime.error_report import reporting_errors
+from tailrace.runtime.errors import ConfigError
 from tailrace.runtime.logging import configure_logging
 from tailrace.runtime.status_report import Program, StatusAddress
 from tailrace.spark_consumer.monitor.report import report
@@ -78,8 +79,10 @@ def consume(
 
 def verify(
     *,
-    config: Annotated[Path, typer.Option("--config", help="Configuration of the producer.")],
     consumer: Annotated[Path, typer.Option("--consumer", help="Configuration of the consumer.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Configuration of the producer; not for --certificates.")
+    ] = None,
     tables: Annotated[
         str, typer.Option("--tables", help="Regular expression of db.table; all tables without it.")
     ] = "",
@@ -95,6 +98,12 @@ def verify(
     repair: Annotated[
         bool, typer.Option("--repair", help="Has the running producer read the rows again whose keys differ.")
     ] = False,
+    certificates: Annotated[
+        bool,
+        typer.Option(
+            "--certificates", help="Compares the topics with the END watermarks of their snapshots, without the source."
+        ),
+    ] = False,
     settings: Settings = None,
     debug: Debug = False,
 ) -> None:
@@ -104,8 +113,17 @@ def verify(
 
         loaded = load(consumer, os.environ, parse_settings(settings))
         configure_logging(loaded.log_format, "debug" if debug else loaded.log_level)
-        from tailrace.spark_consumer.verify import command  # noqa: PLC0415
+        if certificates:
+            if repair or source is not None:
+                raise ConfigError(["--certificates reads no source: leave out --repair and --source"])
+            from tailrace.spark_consumer.verify import snapshot  # noqa: PLC0415
 
-        options = command.VerifyOptions(command.source_command(source, str(config)), tables, wait, repair)
-        code = command.verify(loaded, options)
+            code = snapshot.verify(loaded, tables)
+        else:
+            if config is None:
+                raise ConfigError(["--config is missing: the configuration of the producer"])
+            from tailrace.spark_consumer.verify import command  # noqa: PLC0415
+
+            options = command.VerifyOptions(command.source_command(source, str(config)), tables, wait, repair)
+            code = command.verify(loaded, options)
     raise typer.Exit(code)

@@ -91,13 +91,18 @@ class SharedAdmin:
 
 def topic_names(spark: SparkSession, client: Mapping[str, str], pattern: str) -> list[str]:
     """Return the names of the topics that Kafka has and a regular expression of Java finds, as Spark subscribes."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Python's expressions are not the same
-    expression = jvm.java.util.regex.Pattern.compile(pattern)
     admin = open_admin(spark, client)
     try:
-        return [str(name) for name in admin.listTopics().names().get() if expression.matcher(name).find()]
+        return matching(spark, pattern, map(str, admin.listTopics().names().get()))
     finally:
         admin.close()
+
+
+def matching(spark: SparkSession, pattern: str, names: Iterable[str]) -> list[str]:
+    """Return the names that a regular expression of Java finds."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Python's expressions are not the same
+    expression = jvm.java.util.regex.Pattern.compile(pattern)
+    return [name for name in names if expression.matcher(name).find()]
 
 
 def _offsets(

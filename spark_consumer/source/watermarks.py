@@ -53,6 +53,7 @@ class SplitEnd:
     """The split of the keys above the greatest planned one."""
     checksum: int = 0
     """Sum of the checksums of the rows (``row_checksum`` of json_decoder.py)."""
+    incremental: bool = False
 
 
 class SplitEnds:
@@ -165,6 +166,7 @@ def _end(row: Row) -> SplitEnd:
         closed=row["closed"],
         above=bool(row["lower_open"]),
         checksum=int(row["checksum"], 16),
+        incremental=bool(row["incremental"]),
     )
 
 
@@ -173,6 +175,37 @@ def _sequence(row: Row) -> Sequence:
     if position["kind"] not in POSITIONS:
         raise ValueError(f"a position of kind {position['kind']!r} cannot be read")
     return Sequence.at(position["epoch"], position["file"], position["pos"])
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """All END certificates of a prefix, those of incremental snapshots too, and where tables begin."""
+
+    ends: Mapping[str, list[SplitEnd]]
+    """By topic, in the order in which they were written."""
+    created: Mapping[str, Sequence]
+    """By topic, the last place at which its table begins: its rows from before are gone for readers."""
+
+
+def read_certificates(spark: SparkSession, watermarks: ControlTopic) -> Certificates:
+    """Read the watermarks topic from where it was read last; it is to be read committed."""
+    kinds = (WatermarkKind.END.value, WatermarkKind.CREATED.value)
+    ends: dict[str, dict[str, SplitEnd]] = {}
+    created: dict[str, Sequence] = {}
+    for row in watermarks.poll_fields(spark, _FIELDS, fn.col("kind").isin(*kinds)):
+        if row["kind"] == WatermarkKind.END:
+            end = _end(row)
+            ends.setdefault(end.topic, {})[end.split] = end
+        else:
+            begin = _sequence(row)
+            created[row["topic"]] = max(begin, created.get(row["topic"], begin))
+    return Certificates({topic: list(each.values()) for topic, each in ends.items()}, created)
+
+
+def splits_begun(spark: SparkSession, watermarks: ControlTopic) -> set[str]:
+    """Return the splits that have a LOW watermark; the topic is to be read uncommitted (control.py)."""
+    rows = watermarks.poll_fields(spark, _FIELDS, fn.col("kind") == WatermarkKind.LOW.value)
+    return {row["split"] for row in rows}
 
 
 @dataclass(frozen=True, slots=True)

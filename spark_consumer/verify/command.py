@@ -7,7 +7,6 @@ argument, which a shell on another host could read.
 
 from __future__ import annotations
 
-import re
 import shlex
 import struct
 import subprocess
@@ -20,10 +19,9 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import orjson
 import structlog
 
-from tailrace.runtime.errors import ConfigError, TailraceError
+from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.schemas.verification import (
     NULL,
@@ -44,8 +42,7 @@ from tailrace.schemas.verification import (
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.config import ConsumerConfig
-from tailrace.spark_consumer.errors import SinkError, as_tailrace_error
-from tailrace.spark_consumer.query import table_topics
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.base import ComparedSink, SinkContext
 from tailrace.spark_consumer.sink.ledger import LEAVE_OUT
 from tailrace.spark_consumer.sink.routing import SinkRouter
@@ -59,6 +56,14 @@ from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.transform.rules import Rules
 from tailrace.spark_consumer.verify.compare import Difference, Outcome, TableComparison, Topics
+from tailrace.spark_consumer.verify.tables import (
+    DIFFERENT,
+    EQUAL,
+    FAILED,
+    chosen_topics,
+    compare_each,
+    print_line,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,9 +182,6 @@ class SourceChecksums:
         )
 
 
-EQUAL: Final = 0
-FAILED: Final = 1
-DIFFERENT: Final = 3
 _QUERY: Final = "tailrace-verify"
 _SETTINGS: Final = {"spark.sql.ansi.enabled": "true"}
 
@@ -214,26 +216,17 @@ def verify(config: ConsumerConfig, options: VerifyOptions) -> int:
 
 def compare_tables(spark: SparkSession, config: ConsumerConfig, options: VerifyOptions) -> int:
     """Compare the tables; print a line for each key that differs, and log a line for each table."""
-    codes = set()
     with _opened(spark, config, options) as (names, sink_of, topics):
-        for topic in names:
-            try:
-                topics.reading.schemas.refresh(spark)
-                schema = topics.reading.schemas.versions(topic)[-1]
-                _require_equal_shape(config.transforms.rules, schema)
-                with SourceChecksums(options.source, topic) as source:
-                    compared = TableComparison(spark, source, sink_of(topic), schema, topics, wait_s=options.wait_s)
-                    result = compared.run(_print, repair=options.repair)
-            except Exception as error:  # noqa: BLE001 - the other tables are compared
-                log.error(
-                    "table not compared",
-                    topic=topic,
-                    error=str(as_tailrace_error(error, "the table cannot be compared")),
-                )
-                codes.add(FAILED)
-            else:
-                codes.add(_log(topic, result))
-    return next(code for code in (DIFFERENT, FAILED, EQUAL) if code in codes)
+
+        def compare(topic: str) -> int:
+            topics.reading.schemas.refresh(spark)
+            schema = topics.reading.schemas.versions(topic)[-1]
+            _require_equal_shape(config.transforms.rules, schema)
+            with SourceChecksums(options.source, topic) as source:
+                compared = TableComparison(spark, source, sink_of(topic), schema, topics, wait_s=options.wait_s)
+                return _log(topic, compared.run(_print, repair=options.repair))
+
+        return compare_each(names, compare)
 
 
 def _require_equal_shape(rules: Rules, schema: TableSchema) -> None:
@@ -243,9 +236,7 @@ def _require_equal_shape(rules: Rules, schema: TableSchema) -> None:
 
 
 def _print(plan: ComparedTable, columns: Collection[str], difference: Difference) -> None:
-    line = shown_difference(plan, columns, difference)
-    sys.stdout.buffer.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
-    sys.stdout.buffer.flush()
+    print_line(shown_difference(plan, columns, difference))
 
 
 def _log(topic: str, result: Outcome) -> int:
@@ -312,17 +303,7 @@ def _opened(
     spark: SparkSession, config: ConsumerConfig, options: VerifyOptions
 ) -> Iterator[tuple[Sequence[str], Callable[[str], ComparedSink], Topics]]:
     """Yield the topics of the tables, the function to the sink of one, and what reads topics; the sinks are closed."""
-    try:
-        wanted, start = re.compile(options.tables), f"{config.topic_prefix}."
-    except re.error as error:
-        raise ConfigError([f"--tables {options.tables!r} is no regular expression: {error}"]) from error
-    topics = [
-        topic
-        for topic in table_topics(spark, config)
-        if not options.tables or wanted.fullmatch(topic.removeprefix(start))
-    ]
-    if not topics:
-        raise ConfigError([f"--tables {options.tables}: the query reads no such table"])
+    topics = chosen_topics(spark, config, options.tables)
     client, prefix = config.kafka_client, config.topic_prefix
     schemas = SchemaTracker(ControlTopic(schemas_topic(prefix), client))
     schemas.refresh(spark)

@@ -1,0 +1,173 @@
+"""``tailrace verify --certificates``: copies of captured topics, each with planted faults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from structlog.testing import capture_logs
+
+from tailrace.schemas.names import schemas_topic, watermarks_topic
+from tailrace.spark_consumer import config
+from tailrace.spark_consumer.verify.snapshot import compare_snapshots
+from tests.spark.running import settings
+from tests.support.captured_source import KEYS, CapturedSource
+from tests.support.topics import Read, read_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(1800)
+
+_IN_A_TRANSACTION = 10
+
+
+class Copy:
+    """Topics of a captured database under another prefix, changed."""
+
+    def __init__(self, source: CapturedSource, prefix: str) -> None:
+        self._bootstrap, self._source, self._prefix = source.broker.bootstrap, source.prefix, prefix
+        self._producer = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": f"copy-{prefix}"})
+        self._producer.init_transactions(60)
+        self.write(schemas_topic(prefix), read_topic(self._bootstrap, schemas_topic(self._source)), {})
+
+    def table(self, topic: str, change: Callable[[list[Read]], list[Read]], **changes: str) -> None:
+        """Copy the topic of a table."""
+        self.write(self.named(topic), change(read_topic(self._bootstrap, topic)), changes)
+
+    def watermarks(self, change: Callable[[list[Read]], list[Read]]) -> None:
+        """Copy the watermarks."""
+        found = read_topic(self._bootstrap, watermarks_topic(self._source))
+        self.write(watermarks_topic(self._prefix), change(found), {})
+
+    def named(self, topic: str) -> str:
+        """Return the name of a copy."""
+        return f"{self._prefix}{topic.removeprefix(self._source)}"
+
+    def write(self, topic: str, records: Sequence[Read], changes: dict[str, str]) -> None:
+        """Write records in several transactions; the markers leave offsets without a record."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        admin.create_topics([NewTopic(topic, 1, 1, config=changes)])[topic].result(60)
+        for start in range(0, len(records), _IN_A_TRANSACTION):
+            self._producer.begin_transaction()
+            for each in records[start : start + _IN_A_TRANSACTION]:
+                value = each.value and each.value.replace(
+                    b'"topic":"%b.' % self._source.encode(), b'"topic":"%b.' % self._prefix.encode()
+                )
+                self._producer.produce(topic, value, each.key, partition=0, headers=list(each.headers.items()))
+            self._producer.commit_transaction(60)
+
+
+def splits_of(records: Iterable[Read]) -> list[str]:
+    """Return the splits that have rows, in the order of their first ones."""
+    return list(dict.fromkeys(each.headers["tailrace.split"].decode() for each in records if is_row(each)))
+
+
+def is_row(record: Read) -> bool:
+    """Whether a record is a row of a snapshot."""
+    return record.value is not None and record.json["op"] == "r"
+
+
+def first_row(records: list[Read], split: str) -> int:
+    """Return the index of the first row of a split."""
+    return next(
+        n for n, each in enumerate(records) if is_row(each) and each.headers["tailrace.split"] == split.encode()
+    )
+
+
+def with_other_rows(records: list[Read]) -> list[Read]:
+    """Lose a row of the first split, and change one letter of a row of the second."""
+    lost, other = (first_row(records, split) for split in splits_of(records)[:2])
+    value = records[other].value
+    assert value is not None
+    changed = records[other]._replace(value=value.replace(b'"code":"k', b'"code":"K'))
+    assert changed != records[other]
+    return [changed if n == other else each for n, each in enumerate(records) if n != lost]
+
+
+def with_other_numbers(records: list[Read]) -> list[Read]:
+    """Lose all records of the first split, and repeat a row of the second."""
+    gone, other = splits_of(records)[:2]
+    left = [each for each in records if each.headers.get("tailrace.split") != gone.encode()]
+    return [*left, records[first_row(records, other)]]
+
+
+def without_replaced_row(records: list[Read]) -> list[Read]:
+    """Lose the first row of a snapshot whose key has a later record."""
+    later = {each.key: n for n, each in enumerate(records)}
+    lost = next(n for n, each in enumerate(records) if is_row(each) and later[each.key] > n)
+    return [each for n, each in enumerate(records) if n != lost]
+
+
+def lines(capfdbinary: pytest.CaptureFixture[bytes]) -> list[dict[str, Any]]:
+    """Return the printed lines."""
+    return [json.loads(line) for line in capfdbinary.readouterr().out.splitlines() if line.startswith(b"{")]
+
+
+def test_topics_are_proven_by_their_certificates_and_planted_faults_are_found(
+    *,
+    source: CapturedSource,
+    spark: SparkSession,
+    prefix: str,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    def run(named: str) -> tuple[int, dict[str, dict[str, Any]], dict[str, str]]:
+        """Return the exit code, the line of each table, and the difference of each split."""
+        capfdbinary.readouterr()
+        code = compare_snapshots(spark, config.parse(settings(source.broker, named, tmp_path)))
+        found = lines(capfdbinary)
+        tables = {line["topic"].rsplit(".", 1)[1]: line for line in found if "result" in line}
+        return code, tables, {line["split"]: line["difference"] for line in found if "split" in line}
+
+    code, tables, different = run(source.prefix)
+
+    assert (code, different) == (0, {})
+    assert {name: line["result"] for name, line in tables.items()} == dict.fromkeys(KEYS, "equal")
+    assert tables["notes"]["rows"] == 60
+    assert sum(line["splits"]["equal"] for line in tables.values()) >= 6
+
+    copy = Copy(source, prefix)
+    originals = {name: read_topic(source.broker.bootstrap, source.topic(name)) for name in KEYS}
+    one, two = splits_of(originals["notes"])[:2]
+    lost, more = splits_of(originals["orders"])[:2]
+    open_split = splits_of(originals["customers"])[0]
+    copy.table(source.topic("notes"), with_other_rows)
+    copy.table(source.topic("orders"), with_other_numbers)
+    copy.table(source.topic("customers"), list)
+    copy.watermarks(
+        lambda found: [each for each in found if (each.json["kind"], each.json["split"]) != ("END", open_split)]
+    )
+
+    with capture_logs() as logs:
+        code, tables, different = run(prefix)
+
+    assert [each["topic"] for each in logs if each["event"] == "table not compared"] == [
+        f"{prefix}.{source.database}.unused"
+    ]
+    assert code == 3
+    assert different == {one: "missing", two: "different", lost: "missing", more: "extra", open_split: "without_end"}
+    assert {name: line["result"] for name, line in tables.items()} == {
+        "notes": "different",
+        "orders": "different",
+        "customers": "not decided",
+    }
+    [error] = [each for each in logs if each["event"] == "table not compared"]
+    assert (error["topic"], "the topic is gone" in error["error"]) == (f"{prefix}.{source.database}.unused", True)
+
+    # A compacted topic lacks the rows that changes of their keys have replaced.
+    other = f"{prefix}x"
+    copy = Copy(source, other)
+    copy.table(source.topic("customers"), without_replaced_row, **{"cleanup.policy": "compact"})
+    copy.watermarks(lambda found: [each for each in found if each.json["topic"] == source.topic("customers")])
+    with capture_logs() as logs:
+        code, tables, different = run(other)
+    assert code == 1
+    assert tables["customers"]["result"] == "not decided"
+    assert list(different.values()) == ["compacted"]
+    assert any("the topic is compacted" in each["event"] for each in logs)
