@@ -1,4 +1,4 @@
-"""The producer's commands: ``produce``, ``config``, ``check``, ``takeover`` and ``checksums``."""
+"""The producer's commands."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import structlog
 import typer
@@ -22,6 +23,7 @@ from tailrace.producer.ops.report import report
 from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.logging import configure_logging
+from tailrace.runtime.status_command import read_status, require_port
 from tailrace.runtime.status_report import Program, StatusAddress
 from tailrace.schemas.verification import (
     ComparedTable,
@@ -49,12 +51,23 @@ def register(app: typer.Typer) -> Program:
     app.command("check")(check)
     app.command("takeover")(takeover)
     app.command("checksums")(checksums)
-    return Program("producer", "tailrace.http.port", "prefix", _status_address, report)
+    app.command("snapshot")(snapshot)
+    app.command("pause")(pause)
+    app.command("resume")(resume)
+    return _PROGRAM
 
 
-def _status_address(config: Path) -> StatusAddress:
-    loaded = load(config, os.environ, {})
-    return StatusAddress(loaded.ops.http_address, loaded.ops.http_port, loaded.topics.prefix)
+def _status_address(config: ProducerConfig) -> StatusAddress:
+    return StatusAddress(config.ops.http_address, config.ops.http_port, config.topics.prefix)
+
+
+_PROGRAM: Final = Program(
+    "producer",
+    "tailrace.http.port",
+    "prefix",
+    lambda path: _status_address(load(path, os.environ, {})),
+    report,
+)
 
 
 def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
@@ -189,6 +202,48 @@ def checksums(
             sys.stdout.buffer.write(to_line(record))
             if isinstance(record, (ComparedTable, SumsProgress, Window)):
                 sys.stdout.buffer.flush()
+
+
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Only sends the signal: the producer takes it when it runs.")]
+
+
+def snapshot(
+    tables: Annotated[list[str], typer.Argument(metavar="TABLE...", help="Captured tables, as db.table.")],
+    *,
+    where: Annotated[str | None, typer.Option("--where", help="Reads only the rows for which this SQL holds.")] = None,
+    no_wait: NoWait = False,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    debug: Debug = False,
+) -> None:
+    """Have the running producer read tables again while it streams, by the signal execute-snapshot."""
+    with _configured(config, settings, debug) as loaded:
+        from tailrace.producer.app.signal_command import snapshot_data  # noqa: PLC0415
+
+        _send(loaded, "execute-snapshot", snapshot_data(loaded, tables, where), wait=not no_wait)
+
+
+def pause(
+    *, no_wait: NoWait = False, config: ConfigFile = None, settings: Settings = None, debug: Debug = False
+) -> None:
+    """Pause the incremental snapshots of the running producer, which streams on, by the signal pause-snapshot."""
+    with _configured(config, settings, debug) as loaded:
+        _send(loaded, "pause-snapshot", {}, wait=not no_wait)
+
+
+def resume(
+    *, no_wait: NoWait = False, config: ConfigFile = None, settings: Settings = None, debug: Debug = False
+) -> None:
+    """Go on with the incremental snapshots of the running producer, by the signal resume-snapshot."""
+    with _configured(config, settings, debug) as loaded:
+        _send(loaded, "resume-snapshot", {}, wait=not no_wait)
+
+
+def _send(config: ProducerConfig, signal_type: str, data: Mapping[str, Any], *, wait: bool) -> None:
+    from tailrace.producer.app.signal_command import run_signal  # noqa: PLC0415
+
+    address = require_port(_PROGRAM, _status_address(config)) if wait else None
+    run_signal(config, signal_type, data, None if address is None else partial(read_status, _PROGRAM, address))
 
 
 def stop_on_signals(limit_s: float = _STOP_LIMIT_S) -> threading.Event:

@@ -19,6 +19,7 @@
     ├── InstanceReplacedError         another instance has taken over the prefix
     ├── StateDamagedError             a record of the state topic is not one that the producer writes
     ├── StateLostError                the state topic was deleted
+    ├── SignalRefusedError            the producer has not applied a signal
     ├── TableNotReadError             the topic of a table lacks rows that are still to be read
     ├── TakeoverError                 the offset of a connector cannot be taken over
     ├── SchemaError                   runtime/errors.py
@@ -133,6 +134,10 @@ class SourceBehindError(BinlogError):
 
 class InstanceReplacedError(TailraceError):
     """Another instance has taken over the prefix."""
+
+
+class SignalRefusedError(TailraceError):
+    """The producer has not applied a signal."""
 
 
 class TableNotReadError(TailraceError):

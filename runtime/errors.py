@@ -6,6 +6,7 @@
     ├── MultipleProblemsError        several problems that are reported together
     │   └── ConfigError              the configuration is not valid
     ├── NewerFormatError             what is stored has a later format (runtime/stored_format.py)
+    ├── NoAnswerError                a running program does not answer
     ├── SchemaError                  a row does not match the definition of its table
     └── KafkaRequestError            Kafka rejected a request
         └── KafkaUnavailableError    Kafka did not respond, or aborted a transaction (Retryable)
@@ -61,6 +62,10 @@ class ConfigError(MultipleProblemsError):
     """The configuration is not valid."""
 
     one, many = "configuration problem", "configuration problems"
+
+
+class NoAnswerError(TailraceError):
+    """A running program does not answer."""
 
 
 class SchemaError(TailraceError):

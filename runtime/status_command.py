@@ -16,7 +16,7 @@ import typer
 
 from tailrace.runtime.commands import Debug
 from tailrace.runtime.error_report import reporting_errors
-from tailrace.runtime.errors import ConfigError
+from tailrace.runtime.errors import ConfigError, NoAnswerError
 from tailrace.runtime.exit_code import ExitCode
 from tailrace.runtime.logging import printable
 from tailrace.runtime.status_report import Program, ProgramReport, StatusAddress, lines_of
@@ -38,12 +38,13 @@ class Answer:
     problem: str = ""
 
 
-class NoStatusError(Exception):
-    """A program has not answered with a status; the message is the reason."""
-
-
 def read_status(program: Program, address: StatusAddress) -> dict[str, Any]:
-    """Return /status of a program. Raises NoStatusError."""
+    """Return /status of a program. Raises NoAnswerError."""
+
+    def no_answer(reason: str) -> NoAnswerError:
+        hint = f"start it, or set {program.port_property} and the address to those at which it can be reached from here"
+        return NoAnswerError(f"the {program.title} at {address} does not answer", hint=hint, reason=reason)
+
     connection = http.client.HTTPConnection(
         _ANY_ADDRESS.get(address.host, address.host), address.port, timeout=_TIMEOUT_S
     )
@@ -53,13 +54,13 @@ def read_status(program: Program, address: StatusAddress) -> dict[str, Any]:
         body = response.read()
         found = orjson.loads(body) if response.status == http.client.OK else None
     except (OSError, http.client.HTTPException, orjson.JSONDecodeError) as error:
-        raise NoStatusError(str(error) or type(error).__name__) from None
+        raise no_answer(str(error) or type(error).__name__) from None
     finally:
         connection.close()
     if not isinstance(found, dict) or program.name_field not in found:
-        raise NoStatusError(f"what answers is no {program.title} (HTTP {response.status})")
+        raise no_answer(f"what answers is no {program.title} (HTTP {response.status})")
     if found[program.name_field] != address.name:
-        raise NoStatusError(f"another {program.title} answers: {found[program.name_field]}, not {address.name}")
+        raise no_answer(f"another {program.title} answers: {found[program.name_field]}, not {address.name}")
     return found
 
 
@@ -67,11 +68,19 @@ def _answer(program: Program, address: StatusAddress) -> Answer:
     try:
         status = read_status(program, address)
         return Answer(program, address, status, program.report(status))
-    except NoStatusError as error:
-        return Answer(program, address, problem=str(error))
+    except NoAnswerError as error:
+        return Answer(program, address, problem=str(error.context["reason"]))
     except (KeyError, TypeError) as error:
         problem = f"it is another version of Tailrace: its /status lacks {error}"
         return Answer(program, address, problem=problem)
+
+
+def require_port(program: Program, address: StatusAddress) -> StatusAddress:
+    """Return the address. Raises ConfigError if the program has no /status."""
+    if not address.port:
+        reason = f"the {program.title} has no /status: set a port and restart it"
+        raise ConfigError([f"{program.port_property} is 0: {reason}"])
+    return address
 
 
 def exit_code(answers: Sequence[Answer]) -> ExitCode:
@@ -146,8 +155,4 @@ def _chosen(*given: tuple[str, Program | None, Path | None]) -> Iterator[tuple[P
         if path is not None:
             if program is None:
                 raise ConfigError([f"{option}: that half of Tailrace is not installed here"])
-            address = program.address(path)
-            if not address.port:
-                reason = f"the {program.title} has no /status: set a port and restart it"
-                raise ConfigError([f"{program.port_property} is 0: {reason}"])
-            yield program, address
+            yield program, require_port(program, program.address(path))

@@ -158,6 +158,7 @@ class SessionBuilder:
                 tried=process.positions_tried,
             )
         )
+        self._status.signals = signals.processor.as_status
         if resnapshot:
             known = restored.state.captured
             signals.processor.request_incremental(table for table in captured if str(table) in known)

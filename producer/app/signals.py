@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 import orjson
 
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.app.resume import ResumePoint
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.kafka.client import ClientConfig, KafkaSettings
+from tailrace.producer.kafka.client import ClientConfig, KafkaSettings, write_outside_transaction
 from tailrace.producer.kafka.state_store import State
 from tailrace.producer.kafka.topics import Topics, TopicSpec
 from tailrace.producer.model.protocols import Source
@@ -40,7 +42,7 @@ from tailrace.producer.streaming.context import SignalTable
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
-from tailrace.runtime.errors import Retryable, TailraceError
+from tailrace.runtime.errors import ConfigError, Retryable, TailraceError
 
 
 class PositionMovedError(TailraceError, Retryable):
@@ -71,6 +73,31 @@ def ensure_signal_topics(config: ProducerConfig, topics: Topics) -> None:
         topics.ensure([TopicSpec(notifications.topic, replication_factor=replicas)])
     if "kafka" in signals.channels:
         Topics(signal_settings(config)).ensure([TopicSpec(signal_topic(config), replication_factor=replicas)])
+
+
+class SentSignal(NamedTuple):
+    """A signal in the topic."""
+
+    id: str
+    topic: str
+    offset: int
+
+
+def require_signal_topic(config: ProducerConfig) -> None:
+    """Raise ConfigError if the producer does not read a topic of signals."""
+    if "kafka" not in config.signals.channels:
+        raise ConfigError(
+            ["the command sends a signal to a topic: set signal.enabled.channels=kafka, and restart the producer"]
+        )
+
+
+def send_signal(config: ProducerConfig, signal_type: str, data: Mapping[str, Any]) -> SentSignal:
+    """Send a signal to the topic of the channel kafka, which ``require_signal_topic`` has found."""
+    signal_id, topic = f"tailrace-{uuid4()}", signal_topic(config)
+    body = orjson.dumps({"id": signal_id, "type": signal_type, "data": data})
+    key, operation = config.topics.prefix.encode(), f"sending a signal to {topic}"
+    offset = write_outside_transaction(signal_settings(config), topic, key, body, operation)
+    return SentSignal(signal_id, topic, offset)
 
 
 class SignalService:

@@ -24,6 +24,7 @@ def report(status: Mapping[str, Any]) -> ProgramReport:
         "last event": f"{duration(in_seconds(stream['idle_ms']))} ago, heartbeats included",
         "until purge": duration(stream["purge_left_s"]),
         "held by": f"{stream['held_by']}, for {duration(in_seconds(stream['held_ms']))}" if stream["held_by"] else "",
+        "snapshots": _snapshots(status["signals"]),
         "last error": status["error"],
     }
     return ProgramReport(
@@ -34,6 +35,11 @@ def report(status: Mapping[str, Any]) -> ProgramReport:
         headings=("TABLE", "STATE", "SPLITS", "ROWS READ", "RECORDS"),
         tables=[_table(name, table) for name, table in status["tables"].items()],
     )
+
+
+def _snapshots(signals: Mapping[str, Any]) -> str:
+    pending = signals.get("pending", 0)
+    return f"{pending:,} incremental pending{', paused' if signals['paused'] else ''}" if pending else ""
 
 
 def _behind(stream: Mapping[str, Any]) -> str:

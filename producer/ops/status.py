@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -135,6 +135,8 @@ class Status:
         """The last measured distance to the end of the log, when that was, and for how long its counts are told."""
         self._held: tuple[TableId, float] | None = None
         """The table for which the stream waits, and since when."""
+        self.signals: Callable[[], Mapping[str, Any]] = dict
+        """Returns what the session knows of signals, which sets it."""
 
     # -- the process --
 
@@ -393,5 +395,6 @@ class Status:
                 "waits_for_stream": waiting,
             },
             "stream": stream,
+            "signals": self.signals(),
             "tables": tables,
         }

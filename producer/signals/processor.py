@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 import structlog
@@ -48,6 +48,17 @@ log = structlog.get_logger(__name__)
 _MOST_TRIES: Final = 3
 _SHOWN: Final = 2_000
 """Characters of a signal that the log includes."""
+_KEPT: Final = 20
+
+
+class SignalResponse(NamedTuple):
+    """What the producer has made of a signal."""
+
+    id: str
+    type: str
+    applied: bool
+    reason: str = ""
+    """Why it was not applied, or only in part."""
 
 
 class SignalProcessor:
@@ -71,6 +82,8 @@ class SignalProcessor:
         ``tried``: how often that has ended a session of this process, by the text.
         """
         self._tried = tried
+        self.responses: tuple[SignalResponse, ...] = ()
+        """To the last signals of the session. Immutable and replaced as a whole, so any thread may read it."""
         self.moved = False
         """A signal has set the position of the stream: the session is to end when that is committed."""
         self._locate = locate
@@ -103,10 +116,21 @@ class SignalProcessor:
             if isinstance(signal, InvalidSignalError):
                 log.warning("invalid signal ignored", reason=str(signal))
             else:
-                self._apply(signal, in_log=in_log)
+                response = self._apply(signal, in_log=in_log)
+                self.responses = (*self.responses[1 - _KEPT :], response)
         self._store(replace(self.queue, offsets=offsets))
 
-    def _apply(self, signal: Signal, *, in_log: bool) -> None:
+    def as_status(self) -> dict[str, Any]:
+        """Return what /status has of signals; any thread may call it."""
+        queue = self.queue  # first: a signal whose offset it has is among the responses
+        return {
+            "paused": queue.paused,
+            "pending": len(queue.tables),
+            "kafka_offset": queue.offsets.kafka,
+            "responses": [response._asdict() for response in self.responses],
+        }
+
+    def _apply(self, signal: Signal, *, in_log: bool) -> SignalResponse:
         context = {"id": signal.id, "type": signal.type[:_SHOWN]}
         log.info("signal received", **context, data=orjson.dumps(signal.data)[:_SHOWN].decode(errors="replace"))
         action = None
@@ -114,10 +138,10 @@ class SignalProcessor:
             action = parse_action(signal)
             if isinstance(action, LogSignal):
                 log.info(action.message[:_SHOWN], signal=signal.id)
-                return
+                return SignalResponse(**context, applied=True)
             if isinstance(action, SetBinlogPosition):
                 self._move(action, in_log=in_log)
-                return
+                return SignalResponse(**context, applied=True)
             if isinstance(action, ExecuteSnapshot):
                 action.check_conditions(self._condition_problem)
             captured = [table for table in self._registry.tables if self._table_filter.includes(table)]
@@ -127,9 +151,11 @@ class SignalProcessor:
                 raise  # the signal is read again
             reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             log.warning("invalid signal ignored", **context, reason=reason[:_SHOWN])
-            return
+            shown = error.shown if isinstance(error, InvalidSignalError) else InvalidSignalError.shown
+            return SignalResponse(**context, applied=False, reason=shown)
+        applied = not result.warning or result.queue != self.queue
         if result.warning:
-            event = "signal partly applied" if result.queue != self.queue else "signal not applied"
+            event = "signal partly applied" if applied else "signal not applied"
             log.warning(event, **context, reason=result.warning[:_SHOWN])
         # Stopping the last snapshot clears the id, but its notifications still need it.
         correlation_id = result.queue.correlation_id or self.queue.correlation_id
@@ -138,6 +164,7 @@ class SignalProcessor:
             self._notifications.send(
                 AggregateType.INCREMENTAL, notification.type, notification.data, correlation_id=correlation_id
             )
+        return SignalResponse(**context, applied=applied, reason=result.warning[:_SHOWN])
 
     def _move(self, action: SetBinlogPosition, *, in_log: bool) -> None:
         if in_log:

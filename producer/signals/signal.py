@@ -27,7 +27,10 @@ _SHOWN: Final = 200
 
 
 class InvalidSignalError(ValueError):
-    """An invalid signal; the message is the reason."""
+    """An invalid signal; the message is the reason, and may quote the signal, in which values of rows can be."""
+
+    shown = "it is not valid: the log of the producer has the reason"
+    """The reason for /status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,11 @@ class ExecuteSnapshot:
         """Raise InvalidSignalError if the source says of a condition that it is not a predicate."""
         for _, condition in self.conditions:
             if problem := problem_of(condition):
-                raise InvalidSignalError(
+                error = InvalidSignalError(
                     f"additional-conditions: the filter {_shown(condition)} is not a predicate: {problem}"
                 )
+                error.shown = f"additional-conditions: the filter is not a predicate: {problem}"
+                raise error
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from typing import Final
-from uuid import uuid4
 
-import orjson
-
-from tailrace.producer.app.signals import signal_settings
+from tailrace.producer.app.signals import require_signal_topic, send_signal
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.kafka.client import write_outside_transaction
 from tailrace.producer.model.table import TableId
-from tailrace.producer.serialization.envelope.topic_names import signal_topic
 from tailrace.producer.verify.progress import ProducerProgress
-from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.verification import ChosenKeys
 
 _SERVED_S: Final = 600.0
@@ -27,25 +21,13 @@ def repair(config: ProducerConfig, table: TableId, progress: ProducerProgress, k
     Raises KeysRefusedError if it has not read them: its log has the reason. Raises ConfigError if it does not read a
     topic of signals.
     """
-    if "kafka" not in config.signals.channels:
-        raise ConfigError(
-            ["rows are read again by a signal in a topic: set signal.enabled.channels=kafka, and restart the producer"]
-        )
+    require_signal_topic(config)
     if not keys.texts:
         return
     progress.expect(keys)
     progress.barrier()  # other snapshots of the table would have its signal refused
-    name = re.escape(str(table))
-    body = {
-        "id": f"verify-{uuid4()}",
-        "type": "execute-snapshot",
-        "data": {
-            "data-collections": [name],
-            "keys": {**asdict(keys), "database": table.database, "table": table.table},
-        },
+    data = {
+        "data-collections": [re.escape(str(table))],
+        "keys": {**asdict(keys), "database": table.database, "table": table.table},
     }
-    topic, key = signal_topic(config), config.topics.prefix.encode()
-    offset = write_outside_transaction(
-        signal_settings(config), topic, key, orjson.dumps(body), f"sending a signal to {topic}"
-    )
-    progress.wait_until_served(offset, _SERVED_S)
+    progress.wait_until_served(send_signal(config, "execute-snapshot", data).offset, _SERVED_S)
