@@ -59,6 +59,8 @@ class Column:
     """Enum, set: the labels in order."""
     compressed: bool = False
     """MariaDB: a row image has the values compressed. Only varchar, text, varbinary, blob."""
+    bare_doubles: bool = field(default=False, compare=False)
+    """JSON of a row image: the server prints a double without fraction as ``1``, not as ``1.0``. The binlog tells it."""
     catalog: ColumnCatalog | None = field(default=None, compare=False)
     """What only the catalog has; it does not decide the bytes of a JSON value without schema."""
 

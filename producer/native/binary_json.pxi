@@ -10,6 +10,7 @@ cdef struct Document:
     Py_ssize_t size
     Py_ssize_t left  # bytes of values that may follow: as many as there are
     int depth
+    bint bare  # a double without fraction has no point
     bint inside  # the text stands in a JSON string: its quotes and backslashes are escaped once more
 
 
@@ -180,7 +181,7 @@ cdef int json_moment(Output *out, int kind, const unsigned char *body) noexcept:
     return DONE
 
 
-cdef int json_double(Output *out, const unsigned char *data) except -1:
+cdef int json_double(Output *out, const unsigned char *data, bint bare) except -1:
     """Append a double that the server prints as Python does."""
     cdef double value, size
     cdef char *text
@@ -188,7 +189,7 @@ cdef int json_double(Output *out, const unsigned char *data) except -1:
     size = -value if value < 0 else value
     if size != 0 and not 1e-4 <= size < 1e15:
         return DECLINED
-    text = PyOS_double_to_string(value, b"r", 0, Py_DTSF_ADD_DOT_0, NULL)
+    text = PyOS_double_to_string(value, b"r", 0, 0 if bare else Py_DTSF_ADD_DOT_0, NULL)
     reserve(out, strlen(text))
     put(out, <const unsigned char *> text, strlen(text))
     PyMem_Free(text)
@@ -217,7 +218,7 @@ cdef int json_value(Output *out, Document *doc, int kind, Py_ssize_t at) except 
     if at + width > doc.size:
         return DECLINED
     if kind == 11:
-        return json_double(out, doc.data + at)
+        return json_double(out, doc.data + at, doc.bare)
     reserve(out, 24)
     if kind == 4:
         if doc.data[at] == 0:
@@ -281,7 +282,8 @@ cdef int put_binary_json(
     """Append the piece of a document; ``text`` is a buffer for Avro, where its length precedes it."""
     cdef Document doc
     cdef Output *into = text if column.avro else out
-    doc.data, doc.size, doc.left, doc.depth, doc.inside = data, size, size, 0, not column.avro
+    doc.data, doc.size, doc.left, doc.depth = data, size, size, 0
+    doc.bare, doc.inside = column.exact, not column.avro
     if column.avro:
         text.size = 0
     else:

@@ -74,7 +74,7 @@ cdef struct Column:
     Py_ssize_t zero_size
     int64_t unit  # nanoseconds of one unit; 0: ISO text
     int adjust  # of years below 100: 0 none, 1 they are adjusted, 2 they are declined
-    bint exact  # a value that the unit cuts is declined
+    bint exact  # a value that the unit cuts is declined; JSON: a double without fraction has no point
     int scale  # of a decimal, or fraction digits
     int width  # bytes of a value in a row image; 0: its length precedes it
     int prefix  # bytes of that length

@@ -118,6 +118,7 @@ COLUMNS: Final[tuple[tuple[Column, Values], ...]] = (
     *((Column("", "time", fsp=fsp), _encoded(*_times(fsp))) for fsp in (0, 2, 6)),
     (Column("", "year"), _encoded("1901", "0000", "0", "2155", "70")),
     (Column("", "json"), _encoded(*_JSON)),
+    (Column("", "json", bare_doubles=True), _encoded(*_JSON)),
     (Column("", "double"), _encoded(*_FLOAT)),
     (Column("", "float"), _encoded(*_FLOAT[:-1])),
     (Column("", "enum", charset="utf8mb4", enum_values=("a", 'q"', "é")), _encoded("a", 'q"', "é", "")),

@@ -13,7 +13,7 @@ import pytest
 from tailrace.producer.model.binlog_events import RowsEvent
 from tailrace.producer.model.codec import EventEnvelope, SnapshotEnvelope
 from tailrace.producer.model.table import Column, Table, TableId
-from tailrace.producer.mysql.binlog.table_map import read_table_map
+from tailrace.producer.mysql.binlog.table_map import MapFormat, read_table_map
 from tailrace.producer.mysql.types.registry import column_type
 from tailrace.producer.mysql.types.spatial import GEOMETRY, POINT, geometry_json, point_json
 from tailrace.producer.mysql.types.vector import vector_json
@@ -143,7 +143,7 @@ def test_the_log_describes_a_vector_and_tells_points_from_shapes() -> None:
     )
     body = table_map_body("shop", "orders", (types, metadata, b"\x1e", options))
 
-    found = read_table_map(body, year_has_sign=True)
+    found = read_table_map(body, MapFormat(year_has_sign=True))
 
     assert found.columns == (
         Column("id", "int", nullable=False),
@@ -161,7 +161,7 @@ def test_the_log_of_mariadb_gives_shapes_a_character_set(charsets: bytes) -> Non
     metadata = b"\4" + struct.pack("<HH", 40, 9)
     body = table_map_body("shop", "orders", (b"\3\xff\x0f\x0f", metadata, b"\x0e", options))
 
-    found = read_table_map(body, year_has_sign=True, shape_has_charset=True)
+    found = read_table_map(body, MapFormat(year_has_sign=True, shape_has_charset=True))
 
     assert [column.charset for column in found.columns[2:]] == ["utf8mb4", "latin1"]
     assert [column.data_type for column in found.columns[1:]] == ["point", "varchar", "varchar"]

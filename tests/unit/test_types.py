@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tailrace.producer.model.table import Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql.types.floating import java_double, java_float
-from tailrace.producer.mysql.types.json import compact, double_text
+from tailrace.producer.mysql.types.json import bare_double_text, compact, double_text
 from tailrace.producer.mysql.types.json_binary import json_text
 from tailrace.producer.mysql.types.registry import as_in_catalog, column_type, connect_field
 from tailrace.producer.mysql.types.text import escape
@@ -157,6 +157,23 @@ def test_java_doubles_read_back(value: float) -> None:
     assert struct.pack("<d", float(java_double(value))) == struct.pack("<d", value)
     assert float(double_text(value)) == value
     assert "e" not in double_text(value).lower()
+
+
+@pytest.mark.parametrize(
+    ("value", "bare", "usual"),
+    [
+        (1.0, "1", "1.0"),
+        (-0.0, "-0", "-0.0"),
+        (100.0, "100", "100.0"),
+        (999999999999999.0, "999999999999999", "999999999999999.0"),
+        (1e15, "1000000000000000", "1000000000000000"),
+        (1e-7, "0.0000001", "0.0000001"),
+        (1.5, "1.5", "1.5"),
+    ],
+)
+def test_doubles_without_fraction_have_a_point_since_mysql_8(value: float, bare: str, usual: str) -> None:
+    """Their text by SELECT cannot be told from that of an integer, so the row image has the same."""
+    assert (bare_double_text(value), double_text(value)) == (bare, usual)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))

@@ -9,8 +9,16 @@ from typing import ClassVar, Final
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
 from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.binlog.event_types import FileFormat
 from tailrace.producer.mysql.binlog.proven_definitions import ProvenDefinitions, UnprovenError, UnsettledError, Wanted
-from tailrace.producer.mysql.binlog.table_map import DefinitionDiffersError, packed, read_id, read_table_map, unnamed
+from tailrace.producer.mysql.binlog.table_map import (
+    DefinitionDiffersError,
+    MapFormat,
+    packed,
+    read_id,
+    read_table_map,
+    unnamed,
+)
 from tailrace.runtime.errors import SchemaError
 
 
@@ -95,7 +103,7 @@ class DefinitionCache:
         self._captures = captures
         self._proven = proven
         self._unnamed = unnamed if proven is None else proven.of
-        self._year_has_sign = False
+        self._format = MapFormat()
         self._unused: dict[bytes, CachedTable | None] = {}
         self._unproven: dict[TableId, CachedTable] = {}
         """The last one of each table that had no proven definition: a transaction may have many such events."""
@@ -140,10 +148,11 @@ class DefinitionCache:
         self.recent.clear()
         self._unused.clear()
 
-    def on_format(self, *, year_has_sign: bool) -> None:
-        """Drop all definitions if a new file describes YEAR in another way."""
-        if year_has_sign != self._year_has_sign:
-            self._year_has_sign = year_has_sign
+    def on_format(self, file_format: FileFormat) -> None:
+        """Drop all definitions if a new file describes columns in another way."""
+        read = MapFormat(file_format.year_has_sign, self._shape_has_charset, file_format.bare_doubles)
+        if read != self._format:
+            self._format = read
             self.forget()
 
     def _read(self, body: bytes) -> CachedTable | None:
@@ -165,9 +174,4 @@ class DefinitionCache:
 
     def _describe(self, body: bytes) -> TableVersion | None:
         """Return the definition in a TABLE_MAP event; None: what it describes has no changes. Raises SchemaError."""
-        return read_table_map(
-            body,
-            year_has_sign=self._year_has_sign,
-            shape_has_charset=self._shape_has_charset,
-            definition_of=self._unnamed,
-        )
+        return read_table_map(body, self._format, self._unnamed)

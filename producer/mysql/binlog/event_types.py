@@ -69,6 +69,7 @@ _EXPECTED: Final = {QUERY: 13, TABLE_MAP: 8, WRITE_ROWS: 10, UPDATE_ROWS: 10, DE
 """Expected lengths of post-headers."""
 
 _YEAR_HAS_SIGN: Final = 80_021
+_DOUBLES_HAVE_A_POINT: Final = 80_000
 
 _NAMED: Final = {
     26: ("INCIDENT", f"the server lost changes from its binlog (see its error log): {NEW_SNAPSHOT}"),
@@ -85,6 +86,11 @@ class FileFormat(NamedTuple):
     """The signedness bits include YEAR columns: since 8.0.21."""
     server_version: int
     """As in version comments: 80033 for 8.0.33, 101106 for MariaDB 10.11.6."""
+
+    @property
+    def bare_doubles(self) -> bool:
+        """``Column.bare_doubles``: of the server that wrote the file, whose SELECT prints its rows."""
+        return self.server_version < _DOUBLES_HAVE_A_POINT
 
 
 def read_format(

@@ -364,7 +364,7 @@ class BinlogParser:
         self._checksum_bytes = file_format.checksum
         self._transactions.server_version = file_format.server_version
         self._tables.clear()
-        self._definitions.on_format(year_has_sign=file_format.year_has_sign)
+        self._definitions.on_format(file_format)
 
     def _on_rotate(self, data: bytes, start: int, stop: int, events: list[Event]) -> None:
         # The dump thread creates some of these itself, the first one before the format of the file is known. The event

@@ -1,7 +1,7 @@
 """TABLE_MAP: a table version out of its binlog event, complete with binlog_row_metadata=FULL.
 
 With MINIMAL it lacks names, labels, keys and more, which a definition that is proven for its position adds
-(``proven_definitions.py``). All that both have must be equal.
+(``proven_definitions.py``). All that both have must be equal. MySQL 5.7 has no optional metadata at all.
 
 Body after the table id: flags u16, database and table (length u8, text, NUL), column count (packed), one type byte per
 column, metadata bytes (packed length), nullability bits, then optional metadata as (type u8, packed length, value).
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.producer.errors import BinlogError, TableDefinitionError
 from tailrace.producer.model.binlog_events import TableVersion
@@ -57,23 +57,28 @@ class DefinitionDiffersError(TableDefinitionError):
     """A TABLE_MAP event does not have the definition that is in force."""
 
 
+class MapFormat(NamedTuple):
+    """What the version of a server decides of its TABLE_MAP events, and of the values of their rows."""
+
+    year_has_sign: bool = False
+    """MariaDB, and MySQL since 8.0.21: the signs of numbers have a bit for YEAR columns too."""
+    shape_has_charset: bool = False
+    """MariaDB: the character sets are also those of geometries."""
+    bare_doubles: bool = False
+    """``Column.bare_doubles``."""
+
+
 def read_table_map(
-    body: bytes,
-    *,
-    year_has_sign: bool,
-    shape_has_charset: bool = False,
-    definition_of: Callable[[TableId], TableVersion] = unnamed,
+    body: bytes, read_by: MapFormat, definition_of: Callable[[TableId], TableVersion] = unnamed
 ) -> TableVersion:
     """Return the table version that a TABLE_MAP body (without table id and checksum) describes.
 
-    ``year_has_sign``: the server is MariaDB, or of 8.0.21 or newer, where the signs of numbers have a bit for YEAR
-    columns too. ``shape_has_charset``: the server is MariaDB, where the character sets are also those of geometries.
     ``definition_of`` is asked for the definition in force where the server sent no FULL metadata.
     Raises SchemaError where there is none, or a column has a form that cannot be read.
     """
     table = read_id(body)
     try:
-        return _read(table, body, definition_of, year_has_sign=year_has_sign, shape_has_charset=shape_has_charset)
+        return _read(table, body, read_by, definition_of)
     except (LookupError, StopIteration, ValueError, struct.error) as error:
         raise BinlogError(
             f"the log's description of {table} cannot be read", cause=str(error), body=body.hex()
@@ -81,12 +86,7 @@ def read_table_map(
 
 
 def _read(
-    table: TableId,
-    body: bytes,
-    definition_of: Callable[[TableId], TableVersion],
-    *,
-    year_has_sign: bool,
-    shape_has_charset: bool,
+    table: TableId, body: bytes, read_by: MapFormat, definition_of: Callable[[TableId], TableVersion]
 ) -> TableVersion:
     at = 3 + body[2]
     at += body[at + 1] + 3
@@ -112,12 +112,22 @@ def _read(
     for name, code, meta in zip(names, types, metadata, strict=True):
         _check_size(table, name, code, meta)
     known = [_type(table, name, code, meta) for name, code, meta in zip(names, types, metadata, strict=True)]
-    unsigned = _signs(known, options.get(_SIGNEDNESS, b""), year_has_sign=year_has_sign)
+    if definition is not None and not options:
+        unsigned = [column.unsigned for column in definition.columns]
+    else:
+        unsigned = _signs(known, options.get(_SIGNEDNESS, b""), year_has_sign=read_by.year_has_sign)
     logged = [
-        BinlogColumn(name, bool(nulls[index >> 3] >> (index & 7) & 1), known[index], metadata[index], unsigned[index])
+        BinlogColumn(
+            name,
+            bool(nulls[index >> 3] >> (index & 7) & 1),
+            known[index],
+            metadata[index],
+            unsigned[index],
+            bare_doubles=read_by.bare_doubles,
+        )
         for index, name in enumerate(names)
     ]
-    described = _described(table, logged, options, definition, shape_has_charset=shape_has_charset)
+    described = _described(table, logged, options, definition, shape_has_charset=read_by.shape_has_charset)
     columns = tuple(binlog_family(column).from_binlog(column) for column in described)
     key, since = tuple(names[index] for index in _key(options)), ""
     if definition is not None:
@@ -125,7 +135,7 @@ def _read(
         if different:
             raise differs(definition, "; ".join(f"{found}, not {defined}" for found, defined in different[:3]))
         key, since, body = definition.primary_key, definition.since, body + repr(definition).encode()
-    fingerprint = hashlib.blake2b(body, digest_size=16, person=b"year" if year_has_sign else b"").digest()
+    fingerprint = hashlib.blake2b(body, digest_size=16, person=bytes(read_by)).digest()
     return TableVersion(table, columns, key, fingerprint, since)
 
 
@@ -142,10 +152,11 @@ def _described(
     labelled = _charsets(options, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET)
     shapes = iter(_numbers(options.get(_SHAPES, b"")))
     enums, sets = _label_lists(options.get(_ENUM_LABELS, b"")), _label_lists(options.get(_SET_LABELS, b""))
+    told = _ONLY_FULL if options else _OF_VALUES
     found = list(columns)
     for index, column in enumerate(found):
         option = column.type.option
-        if definition is not None and option in {BinlogOption.LABELS, BinlogOption.SHAPE}:
+        if definition is not None and option in told:
             defined = definition.columns[index]
             shape = int(defined.data_type == "point")
             found[index] = column._replace(charset=defined.charset, labels=defined.enum_values, shape=shape)
@@ -163,6 +174,12 @@ def _described(
         elif option is BinlogOption.BINARY_CHARSET:
             next(character, None)
     return found
+
+
+_ONLY_FULL: Final = frozenset({BinlogOption.LABELS, BinlogOption.SHAPE})
+"""What MINIMAL metadata does not have of columns."""
+_OF_VALUES: Final = _ONLY_FULL | {BinlogOption.CHARSET}
+"""What MySQL 5.7 does not have of columns, besides signs."""
 
 
 def differs(definition: TableVersion, what: str) -> DefinitionDiffersError:

@@ -66,7 +66,7 @@ class Fast(NamedTuple):
     adjust: int = 0
     """What happens to years below 100: 0 nothing, 1 they are adjusted, 2 the extension leaves them to Python."""
     exact: bool = False
-    """The extension leaves a value that the unit cuts to Python."""
+    """The extension leaves a value that the unit cuts to Python. JSON: doubles without fraction have no point."""
     zero: bytes | None = None
     """A zero date as a result set has it, if it is written without being counted."""
     scale: int = 0
@@ -161,6 +161,8 @@ class BinlogColumn(NamedTuple):
     labels: tuple[str, ...] = ()
     shape: int | None = None
     """Type of a spatial column, as in WKB."""
+    bare_doubles: bool = False
+    """``Column.bare_doubles``."""
 
 
 JDBC_OTHER = 1111

@@ -5,7 +5,7 @@ Debezium's streaming form but for what the server's text cannot tell apart or do
 
 - a double is printed as the server prints it, unless that has an exponent: then exactly and plainly, as Debezium does
   (Debezium prints every double below 10**-3 or from 10**7 on exactly; the server's text of a double may equal that of a
-  DECIMAL, which Debezium prints as it is);
+  DECIMAL, which Debezium prints as it is). MySQL 5.7 prints ``1.0`` as ``1`` (Debezium: in its snapshot only);
 - DATE, TIME, DATETIME and TIMESTAMP within JSON keep six fraction digits (Debezium drops zeros at the end);
 - other binary values are ``"base64:type<n>:…"`` as the server writes them (Debezium: the base64 alone);
 - an empty value, left by a failed conversion, is the literal ``null`` (Debezium: SQL NULL, or ``{}`` where NOT NULL).
@@ -18,7 +18,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from tailrace.producer.mysql.types.base import BinlogType, ColumnType, Fast, Layout, Value, ValueKind
+from tailrace.producer.model.table import Column
+from tailrace.producer.mysql.types.base import BinlogColumn, BinlogType, ColumnType, Fast, Layout, Value, ValueKind
 from tailrace.producer.mysql.types.json_binary import json_text
 from tailrace.producer.mysql.types.text import escape_beyond_bmp
 from tailrace.schemas.connect import ConnectSchema
@@ -46,8 +47,13 @@ class JsonType(ColumnType):
     def from_text(self) -> Value:
         return _value(lambda data: compact(str(data, "latin-1")))
 
+    @classmethod
+    def from_binlog(cls, column: BinlogColumn) -> Column:
+        return Column(column.name, "json", column.nullable, bare_doubles=column.bare_doubles)
+
     def from_image(self) -> Value:
-        return _value(lambda data: json_text(data, double_text))
+        double = bare_double_text if self.column.bare_doubles else double_text
+        return _value(lambda data: json_text(data, double))
 
     def raw_key(self) -> Callable[[bytes], bytes]:
         return bytes
@@ -56,7 +62,7 @@ class JsonType(ColumnType):
         return Fast("json")
 
     def fast_image(self) -> Fast:
-        return Fast("json")
+        return Fast("json", exact=self.column.bare_doubles)
 
 
 def _value(document: Callable[[bytes], str]) -> Value:
@@ -112,3 +118,8 @@ def double_text(value: float) -> str:
         figures = figures.ljust(point, "0")
         figures = f"{figures[:point]}.{figures[point:] or '0'}"
     return f"-{figures}" if sign else figures
+
+
+def bare_double_text(value: float) -> str:
+    """Return a double in the canonical form of MySQL 5.7."""
+    return double_text(value).removesuffix(".0")
