@@ -60,7 +60,7 @@ class Column:
     compressed: bool = False
     """MariaDB: a row image has the values compressed. Only varchar, text, varbinary, blob."""
     bare_doubles: bool = field(default=False, compare=False)
-    """JSON of a row image: the server prints a double without fraction as ``1``, not as ``1.0``. The binlog tells it."""
+    """JSON of a row image: the server prints a double without fraction as ``1``, not ``1.0``. Only the binlog knows."""
     catalog: ColumnCatalog | None = field(default=None, compare=False)
     """What only the catalog has; it does not decide the bytes of a JSON value without schema."""
 

@@ -35,12 +35,12 @@ SESSION_VARIABLES: Final[Mapping[str, str]] = {
     "wait_timeout": "86400",
     # The text of SHOW CREATE TABLE and of information_schema.
     "sql_quote_show_create": "ON",
-    # A statistics cache of one day (the default of 8.0) would hide the rows of a new table from the splitter.
-    "information_schema_stats_expiry": "0",
 }
-"""What every server since 8.0.1 knows, as SQL."""
+"""What every server since 5.7.20 knows, as SQL."""
 
 _NEWER: Final[Mapping[int, Mapping[str, str]]] = {
+    # A statistics cache of one day (the default of 8.0) would hide the rows of a new table from the splitter.
+    80000: {"information_schema_stats_expiry": "0"},
     # The secondary engine has its own copy of a table, which is behind.
     80013: {"use_secondary_engine": "OFF"},
     # The binlog has the generated invisible primary key, so the catalog must show it.

@@ -152,11 +152,11 @@ def _described(
     labelled = _charsets(options, _LABEL_DEFAULT_CHARSET, _LABEL_COLUMN_CHARSET)
     shapes = iter(_numbers(options.get(_SHAPES, b"")))
     enums, sets = _label_lists(options.get(_ENUM_LABELS, b"")), _label_lists(options.get(_SET_LABELS, b""))
-    told = _ONLY_FULL if options else _OF_VALUES
+    lacked = _ONLY_FULL if options else _OF_VALUES
     found = list(columns)
     for index, column in enumerate(found):
         option = column.type.option
-        if definition is not None and option in told:
+        if definition is not None and option in lacked:
             defined = definition.columns[index]
             shape = int(defined.data_type == "point")
             found[index] = column._replace(charset=defined.charset, labels=defined.enum_values, shape=shape)
