@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.producer.model.table import TableId
 from tailrace.runtime.errors import KafkaRequestError, MultipleProblemsError, Retryable, SchemaError, TailraceError
+from tailrace.runtime.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from tailrace.producer.model.protocols import Offset
@@ -49,6 +50,7 @@ class PrerequisiteError(MultipleProblemsError):
     """The database server is not set up for capture. Each problem has the statement that solves it."""
 
     one, many = "prerequisite is not met", "prerequisites are not met"
+    exit_code = ExitCode.CONFIG
 
 
 class SourceError(TailraceError):

@@ -42,7 +42,7 @@ def build() -> typer.Typer:
 
 
 def main() -> None:
-    """Run a command. An error is printed without a traceback, and the exit code is 1."""
+    """Run a command. An error is printed without a traceback, and the exit code is that of the error."""
     interrupt_on(signal.SIGINT)
     # Each command reports its own errors; with --debug it raises them, and they must pass here too.
     with reporting_errors(debug="--debug" in sys.argv):

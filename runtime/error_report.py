@@ -7,19 +7,20 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.errors import TailraceError, exit_code_of
+from tailrace.runtime.exit_code import ExitCode
 
 
 @contextmanager
 def reporting_errors(*, debug: bool = False) -> Iterator[None]:
-    """Print an error to stderr and exit with code 1, after Ctrl-C with code 130.
+    """Print an error to stderr and exit with its code (``ExitCode``).
 
     With ``debug`` an error is raised with its traceback.
     """
     try:
         yield
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        raise SystemExit(ExitCode.INTERRUPTED) from None
     except Exception as error:
         if debug:
             raise
@@ -28,7 +29,7 @@ def reporting_errors(*, debug: bool = False) -> Iterator[None]:
         else:
             hint = "run with --debug and report the traceback"
             sys.stderr.write(f"error: {type(error).__name__}: {str(error) or _statement(error)}\n  hint: {hint}\n")
-        raise SystemExit(1) from None
+        raise SystemExit(exit_code_of(error)) from None
 
 
 def _statement(error: Exception) -> str:

@@ -7,6 +7,7 @@
     │   └── ConfigError              the configuration is not valid
     ├── NewerFormatError             what is stored has a later format (runtime/stored_format.py)
     ├── NoAnswerError                a running program does not answer
+    ├── PortInUseError               a port is in use
     ├── SchemaError                  a row does not match the definition of its table
     └── KafkaRequestError            Kafka rejected a request
         └── KafkaUnavailableError    Kafka did not respond, or aborted a transaction (Retryable)
@@ -18,6 +19,9 @@ from the stored state may resolve. All other errors stop the process.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
+
+from tailrace.runtime.exit_code import ExitCode
 
 
 class Retryable:
@@ -30,6 +34,9 @@ class TailraceError(Exception):
     ``hint`` says what to do and begins with a verb. ``context`` has the values seen, never a secret. Values of rows,
     and statements with them, are in ``context`` alone: logs have it, while states and the status keep the message.
     """
+
+    exit_code: ClassVar[ExitCode | None] = None
+    """Of a process that it ends; None: ``exit_code_of`` decides."""
 
     def __init__(self, message: str, *, hint: str = "", **context: object) -> None:
         super().__init__(message)
@@ -62,10 +69,13 @@ class ConfigError(MultipleProblemsError):
     """The configuration is not valid."""
 
     one, many = "configuration problem", "configuration problems"
+    exit_code = ExitCode.CONFIG
 
 
 class NoAnswerError(TailraceError):
     """A running program does not answer."""
+
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class SchemaError(TailraceError):
@@ -78,3 +88,16 @@ class KafkaRequestError(TailraceError):
 
 class KafkaUnavailableError(KafkaRequestError, Retryable):
     """Kafka did not respond, or aborted a transaction."""
+
+
+class PortInUseError(TailraceError):
+    """A port is in use, perhaps by the process that this one replaces."""
+
+    exit_code = ExitCode.TEMPFAIL
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """Return the exit code of a process that an error ends."""
+    if isinstance(error, TailraceError) and error.exit_code is not None:
+        return error.exit_code
+    return ExitCode.TEMPFAIL if isinstance(error, Retryable | ConnectionError | TimeoutError) else ExitCode.ERROR

@@ -8,6 +8,7 @@ answered on that thread; /status and /metrics, which take longer with many table
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import threading
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
-from tailrace.runtime.errors import ConfigError
+from tailrace.runtime.errors import ConfigError, PortInUseError
 
 REQUEST_TIMEOUT_S: Final = 10.0
 """A client whose request is not complete so long after it connected, or after its last response, is disconnected.
@@ -90,11 +91,13 @@ class HttpServer:
         port_property: str,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
-        """Raises ConfigError with the name of ``port_property`` if the port cannot be opened."""
+        """Raises PortInUseError or ConfigError, with ``port_property``, if the port cannot be opened."""
         try:
             self._sockets = bind_sockets(port, address)
         except OSError as error:
             problem = f"{port_property}: port {port} of {address} cannot be opened: {error.strerror}"
+            if error.errno == errno.EADDRINUSE:
+                raise PortInUseError(problem, hint="end what listens there, or choose another port") from None
             raise ConfigError([problem]) from None
         self.port = int(self._sockets[0].getsockname()[1])
         local = all(ipaddress.ip_address(each.getsockname()[0]).is_loopback for each in self._sockets)

@@ -73,7 +73,7 @@ def load_sinks(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line. An error is printed without a traceback, and the exit code is 1."""
+    """Run from the command line. An error is printed without a traceback, and the exit code is that of the error."""
     parser = argparse.ArgumentParser(prog="app.py", description="Apply change events to tables or changelogs.")
     parser.add_argument("--config", type=Path, help="JSON or .properties file; environment variables override it")
     parser.add_argument("--debug", action="store_true", help="print the traceback of an error")

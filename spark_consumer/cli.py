@@ -107,7 +107,7 @@ def verify(
     settings: Settings = None,
     debug: Debug = False,
 ) -> None:
-    """Compare the target tables with the source while both are written. Exit code 0: equal, 3: different, 1: error."""
+    """Compare the target tables with the source while both are written. Exit code 0: equal, 3: different."""
     with reporting_errors(debug=debug):
         from tailrace.spark_consumer.config import load  # noqa: PLC0415
 

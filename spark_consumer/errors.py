@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, TailraceError
+from tailrace.runtime.exit_code import ExitCode
 from tailrace.spark_consumer.java_errors import java_errors, session_is_lost, summary
 
 log = structlog.get_logger(__name__)
@@ -45,9 +46,13 @@ class MissingTopicError(SinkError):
 class TargetUnavailableError(SinkError):
     """The server of the target cannot be reached."""
 
+    exit_code = ExitCode.TEMPFAIL
+
 
 class UnreachableSinkError(SinkError):
     """The engine of one of several sinks cannot be reached."""
+
+    exit_code = ExitCode.TEMPFAIL
 
 
 class IncompleteTopicError(TailraceError):

@@ -233,7 +233,7 @@ def endpoints(status: Status) -> Endpoints:
 
 @contextmanager
 def open_http_port(status: Status, *, address: str, port: int) -> Iterator[None]:
-    """Serve the endpoints, unless the port is 0. Raises ConfigError if the port cannot be opened."""
+    """Serve the endpoints, unless the port is 0. Raises PortInUseError or ConfigError if it cannot be opened."""
     if port == 0:
         yield
         return

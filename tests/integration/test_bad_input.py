@@ -1,4 +1,4 @@
-"""Bad input: a clear message with a hint, exit code 1, no traceback, nothing written."""
+"""Bad input: a clear message with a hint, an exit code, no traceback, nothing written."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tests.support.database import Database
 
 
-def _produce(settings: Mapping[str, str], folder: Path) -> str:
-    """Run ``tailrace produce`` and return its output. It must fail soon, without a traceback."""
+def _produce(settings: Mapping[str, str], folder: Path, code: int = 78) -> str:
+    """Run ``tailrace produce`` and return its output. It must end soon with ``code``, without a traceback."""
     config = folder / "producer.json"
     config.write_text(json.dumps(dict(settings)))
     done = subprocess.run(
@@ -34,7 +34,7 @@ def _produce(settings: Mapping[str, str], folder: Path) -> str:
         env={name: value for name, value in os.environ.items() if not name.startswith("DATABASE_")},
     )
     said = done.stdout + done.stderr
-    assert done.returncode == 1, said
+    assert done.returncode == code, said
     assert "Traceback" not in said
     assert "sesame" not in said, "a secret was printed"
     return said
@@ -54,7 +54,7 @@ def settings(
 
 def test_wrong_password(settings: dict[str, str], tmp_path: Path) -> None:
     """The server rejects the account."""
-    said = _produce({**settings, "database.password": "open-sesame"}, tmp_path)
+    said = _produce({**settings, "database.password": "open-sesame"}, tmp_path, 1)
 
     assert "Access denied" in said
     assert "hint: " in said
@@ -62,7 +62,7 @@ def test_wrong_password(settings: dict[str, str], tmp_path: Path) -> None:
 
 def test_unreachable_source(settings: dict[str, str], tmp_path: Path) -> None:
     """No server listens on the port of the database."""
-    said = _produce({**settings, "database.port": "1"}, tmp_path)
+    said = _produce({**settings, "database.port": "1"}, tmp_path, 75)
 
     assert "database.hostname" in said
 
@@ -70,7 +70,7 @@ def test_unreachable_source(settings: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.long
 def test_unreachable_kafka(settings: dict[str, str], tmp_path: Path) -> None:
     """No server listens on the port of Kafka."""
-    said = _produce({**settings, "bootstrap.servers": "127.0.0.1:1"}, tmp_path)
+    said = _produce({**settings, "bootstrap.servers": "127.0.0.1:1"}, tmp_path, 75)
 
     assert "bootstrap.servers" in said
 

@@ -382,7 +382,7 @@ def test_a_query_does_not_start_with_faults_and_names_them_all(
 
     done = run_app(given, tmp_path)
 
-    assert done.returncode == 1
+    assert done.returncode == 78
     _, _, report = done.stderr.partition("error: ")
     path = "[`system`.`builtin`, `system`.`session`, `spark_catalog`.`default`]"
     known = "[`n`, `id`, `name`, `__table_name__`, `__schema_name__`]"

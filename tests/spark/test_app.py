@@ -82,6 +82,6 @@ def test_invalid_configuration_is_a_message_and_an_exit_code(tmp_path: Path) -> 
         [sys.executable, str(APP), "--config", str(file)], capture_output=True, text=True, check=False, cwd=tmp_path
     )
 
-    assert done.returncode == 1
+    assert done.returncode == 78
     assert "did you mean bootstrap.servers?" in done.stderr
     assert "Traceback" not in done.stderr

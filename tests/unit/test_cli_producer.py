@@ -68,11 +68,11 @@ def test_config_prints_effective_settings_with_secrets_masked(config: str) -> No
     assert "warning: snapshot.locking.mode has no effect: snapshots take no locks" in result.stderr
 
 
-def test_problems_end_with_code_1_and_without_traceback(config: str) -> None:
+def test_problems_end_with_code_78_and_without_traceback(config: str) -> None:
     """All of them on stderr."""
     ended = command("config", "--config", config, "--set", "database.port=x", "--set", "tabel.include.list=a")
 
-    assert ended.returncode == 1
+    assert ended.returncode == 78
     assert ended.stdout == ""
     assert ended.stderr.splitlines() == [
         "error: 2 configuration problems:",
@@ -84,7 +84,7 @@ def test_problems_end_with_code_1_and_without_traceback(config: str) -> None:
 def test_flag_without_equals_sign_is_reported(config: str) -> None:
     ended = command("config", "--config", config, "--set", "database.port")
 
-    assert ended.returncode == 1
+    assert ended.returncode == 78
     assert ended.stderr.endswith("\n- --set 'database.port' is not of the form key=value\n")
 
 
@@ -102,7 +102,7 @@ def test_unreachable_server_is_reported_without_traceback(config: str, name: str
     """The address is in the message, the password is not."""
     ended = command(name, "--config", config)
 
-    assert ended.returncode == 1
+    assert ended.returncode == 75
     assert "127.0.0.1:1" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert "hush" not in ended.stderr

@@ -16,7 +16,7 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.native import loader
 from tailrace.producer.ops.metrics import endpoints, open_http_port, registry
 from tailrace.producer.ops.status import Phase, Status
-from tailrace.runtime.errors import ConfigError
+from tailrace.runtime.errors import PortInUseError
 from tailrace.runtime.http import HttpServer
 
 ORDERS, LINES = TableId("shop", "orders"), TableId("shop", "lines")
@@ -267,6 +267,6 @@ def test_port_0_opens_nothing() -> None:
 
 def test_port_in_use_is_reported() -> None:
     """With the name of the property."""
-    rejected = pytest.raises(ConfigError, match=r"tailrace\.http\.port: port \d+ .* cannot be opened")
+    rejected = pytest.raises(PortInUseError, match=r"tailrace\.http\.port: port \d+ .* cannot be opened")
     with serve(Status()) as taken, rejected, open_http_port(Status(), address="127.0.0.1", port=taken.port):
         pass

@@ -9,13 +9,18 @@ import time
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from tailrace.producer.errors import BinlogError, PrerequisiteError, SourceUnavailableError
 from tailrace.runtime.error_report import reporting_errors
-from tailrace.runtime.errors import ConfigError, TailraceError
+from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, NoAnswerError, TailraceError
+from tailrace.runtime.exit_code import ExitCode
 from tailrace.runtime.http import Endpoints, HttpServer
+from tailrace.spark_consumer.errors import TargetUnavailableError
+from tests.docs.pages import table
 
 
 def test_text_of_an_error_has_context_and_hint() -> None:
@@ -33,21 +38,35 @@ def test_text_of_several_problems(problems: list[str], text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "text"),
+    ("error", "text", "code"),
     [
-        (TailraceError("wrong", hint="correct it"), "error: wrong\n  hint: correct it\n"),
-        (PermissionError(13, "Permission denied", "/x"), "error: [Errno 13] Permission denied: '/x'\n"),
-        (KeyError("k"), "error: KeyError: 'k'\n  hint: run with --debug and report the traceback\n"),
+        (TailraceError("wrong", hint="correct it"), "error: wrong\n  hint: correct it\n", 1),
+        (PermissionError(13, "Permission denied", "/x"), "error: [Errno 13] Permission denied: '/x'\n", 1),
+        (KeyError("k"), "error: KeyError: 'k'\n  hint: run with --debug and report the traceback\n", 1),
+        (ConfigError(["x: wrong"]), "error: 1 configuration problem:\n- x: wrong\n", 78),
+        (PrerequisiteError(["SET x"]), "error: 1 prerequisite is not met:\n- SET x\n", 78),
+        (NoAnswerError("silent"), "error: silent\n", 69),
+        (SourceUnavailableError("gone"), "error: gone\n", 75),
+        (KafkaUnavailableError("gone"), "error: gone\n", 75),
+        (TargetUnavailableError("gone"), "error: gone\n", 75),
+        (ConnectionRefusedError(111, "Connection refused"), "error: [Errno 111] Connection refused\n", 75),
+        (BinlogError("purged"), "error: purged\n", 1),
     ],
 )
-def test_errors_are_printed_and_end_with_code_1(
-    error: Exception, text: str, capsys: pytest.CaptureFixture[str]
+def test_errors_are_printed_and_end_with_their_code(
+    error: Exception, text: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended, reporting_errors():
         raise error
 
-    assert ended.value.code == 1
+    assert ended.value.code == code
     assert capsys.readouterr() == ("", text)
+
+
+def test_the_codes_of_the_page_are_those_of_the_enum() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+
+    assert [int(row[0]) for row in table(page, "### Exit codes")] == sorted(ExitCode)
 
 
 def test_debug_raises_the_error() -> None:
