@@ -98,6 +98,9 @@ def verify(
     repair: Annotated[
         bool, typer.Option("--repair", help="Has the running producer read the rows again whose keys differ.")
     ] = False,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="Compares the last record of each key of the topics, and no target.")
+    ] = False,
     certificates: Annotated[
         bool,
         typer.Option(
@@ -114,16 +117,18 @@ def verify(
         loaded = load(consumer, os.environ, parse_settings(settings))
         configure_logging(loaded.log_format, "debug" if debug else loaded.log_level)
         if certificates:
-            if repair or source is not None:
-                raise ConfigError(["--certificates reads no source: leave out --repair and --source"])
+            if repair or topics or source is not None:
+                raise ConfigError(["--certificates reads no source: leave out --repair, --topics and --source"])
             from tailrace.spark_consumer.verify import snapshot  # noqa: PLC0415
 
             code = snapshot.verify(loaded, tables)
         else:
             if config is None:
                 raise ConfigError(["--config is missing: the configuration of the producer"])
+            if topics and repair:
+                raise ConfigError(["--topics repairs nothing yet: run --repair without it, which compares the targets"])
             from tailrace.spark_consumer.verify import command  # noqa: PLC0415
 
-            options = command.VerifyOptions(command.source_command(source, str(config)), tables, wait, repair)
+            options = command.VerifyOptions(command.source_command(source, str(config)), tables, wait, repair, topics)
             code = command.verify(loaded, options)
     raise typer.Exit(code)

@@ -14,7 +14,8 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from tempfile import TemporaryFile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -50,7 +51,7 @@ from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.formats.record_format import record_format
 from tailrace.spark_consumer.source.kafka import range_options
-from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds, TopicPolicies
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tailrace.spark_consumer.tables.reading import Reading
@@ -64,6 +65,7 @@ from tailrace.spark_consumer.verify.tables import (
     compare_each,
     print_line,
 )
+from tailrace.spark_consumer.verify.topic_rows import TopicRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,6 +199,8 @@ class VerifyOptions:
     wait_s: float = 600.0
     repair: bool = False
     """Whether the rows of keys that differ are read again."""
+    topics: bool = False
+    """Whether the topics are compared, and not the targets."""
 
 
 def source_command(command: str | None, config: str) -> list[str]:
@@ -221,7 +225,8 @@ def compare_tables(spark: SparkSession, config: ConsumerConfig, options: VerifyO
         def compare(topic: str) -> int:
             topics.reading.schemas.refresh(spark)
             schema = topics.reading.schemas.versions(topic)[-1]
-            _require_equal_shape(config.transforms.rules, schema)
+            if not options.topics:
+                _require_equal_shape(config.transforms.rules, schema)
             with SourceChecksums(options.source, topic) as source:
                 compared = TableComparison(spark, source, sink_of(topic), schema, topics, wait_s=options.wait_s)
                 return _log(topic, compared.run(_print, repair=options.repair))
@@ -310,7 +315,7 @@ def _opened(
     source = range_options(client=client, query_id=_QUERY, extra=config.source_options)
     reading = Reading(source, schemas, record_format(config.format_settings), is_compacted=lambda _: True)
     admin = SharedAdmin(client)
-    ids = TopicIds(admin)
+    ids, policies = TopicIds(admin), TopicPolicies(admin)
     ids.refresh(spark, topics)
     context = SinkContext(
         query_id=_QUERY,
@@ -322,7 +327,13 @@ def _opened(
     router = SinkRouter(load_sinks(config), prefix)
     opened: dict[str, Sink] = {}
 
+    topics_read = Topics(reading, SplitEnds(ControlTopic(watermarks_topic(prefix), client)))
+
     def sink_of(topic: str) -> ComparedSink:
+        if options.topics:
+            policies.read(spark, [topic])
+            plain = replace(reading, is_compacted=policies.is_compacted)
+            return TopicRows(plain, ids, partial(topics_read.created, spark))
         sink = router.of(topic)
         if sink.name not in opened:
             opened[sink.name] = sink.open(spark, context)
@@ -333,7 +344,7 @@ def _opened(
 
     try:
         with with_settings(spark, _SETTINGS):
-            yield topics, sink_of, Topics(reading, SplitEnds(ControlTopic(watermarks_topic(prefix), client)))
+            yield topics, sink_of, topics_read
     finally:
         for each in opened.values():
             each.close()
