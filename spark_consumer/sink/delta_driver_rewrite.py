@@ -1,8 +1,7 @@
-"""Writes a Delta table of a few kilobytes again in the driver: without a query of the table and without a job.
+"""The small commit of a table of a few kilobytes (delta_small.py): the driver writes all rows, without a job.
 
-The result is that of delta_small.py, whose query costs several times as much as the commit: it is analyzed, planned
-and described, and runs a job. The rows that this query of the consumer has written last are known; others are read by a
-query once, from the second batch of a table on. A table or a batch that is not plain is left to the other ways.
+The rows that this query of the consumer has written last are known; others are read by a query once. A query in each
+batch would cost several times as much as the commit: it is analyzed, planned and described, and runs a job.
 
 Classes of Delta and Spark are called here that other versions may not have. Whatever fails before the commit therefore
 has another way: ``NotStagedError``. What fails in the commit may have been committed, and only the ledger tells.
@@ -27,18 +26,9 @@ from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink.base import DriverBatch, before_commit
 from tailrace.spark_consumer.sink.delta_files import RowLayout, sequence
 from tailrace.spark_consumer.sink.delta_log import columns_of, is_conflict
-from tailrace.spark_consumer.sink.delta_small import (
-    FEW_CHANGES,
-    REWRITTEN_BYTES,
-    REWRITTEN_FILES,
-    are_types_of,
-    can_be_rewritten,
-    is_stored_as_given,
-    table_row,
-)
+from tailrace.spark_consumer.sink.delta_small import SMALL, WHOLE, SmallBatch, table_row, unmet
 from tailrace.spark_consumer.sink.statements import Changes, type_names
 from tailrace.spark_consumer.small_data import interpreted
-from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,38 +41,6 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 2000
 """The driver looks at the key of each row."""
 
-_OF_ONE_FORM: Final = (
-    tp.BooleanType,
-    tp.ByteType,
-    tp.ShortType,
-    tp.IntegerType,
-    tp.LongType,
-    tp.DecimalType,
-    tp.StringType,
-    tp.BinaryType,
-    tp.DateType,
-    tp.TimestampType,
-    tp.TimestampNTZType,
-)
-"""Types whose equal values have the same bytes, text unless it has a collation."""
-_PLAIN: Final = (*_OF_ONE_FORM, tp.FloatType, tp.DoubleType)
-_HARMLESS: Final = frozenset(
-    (
-        "delta.checkpointInterval",
-        "delta.columnMapping.maxColumnId",
-        "delta.columnMapping.mode",
-        "delta.dataSkippingNumIndexedCols",
-        "delta.dataSkippingStatsColumns",
-        "delta.deletedFileRetentionDuration",
-        "delta.enableChangeDataFeed",
-        "delta.enableDeletionVectors",
-        "delta.enableRowTracking",
-        "delta.enableTypeWidening",
-        "delta.logRetentionDuration",
-    )
-)
-"""Properties with which files are written as without them, unless ``can_be_rewritten`` is false."""
-_MAX_RECORDS: Final = "spark.sql.files.maxRecordsPerFile"
 _EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions"
 _SEPARATOR: Final = "|"
 """Between keys, which are hexadecimal numbers and commas."""
@@ -167,7 +125,6 @@ class TableRows(NamedTuple):
 class KnownRows:
     """The rows of the small tables that were written last, by the id of the table.
 
-    To read them costs more than they save in one batch. They are kept for tables of which this query writes more.
     Thread-safe; one thread at a time writes a table.
     """
 
@@ -177,19 +134,6 @@ class KnownRows:
         self._lock = threading.Lock()
         self._tables: OrderedDict[str, tuple[TableRows, int]] = OrderedDict()
         self._bytes = 0
-        self._written: set[str] = set()
-
-    def is_first(self, table: str) -> bool:
-        """Return whether nothing is known of a table, and note that there was a batch of it."""
-        with self._lock:
-            is_first = table not in self._written
-            self._written.add(table)
-            return is_first
-
-    def was_written(self, table: str) -> bool:
-        """Return whether the next batch of a table is not a first one."""
-        with self._lock:
-            return table in self._written
 
     def of(self, table: str) -> TableRows | None:
         """Return what is known of a table; its files need not be those that the table has now."""
@@ -202,7 +146,6 @@ class KnownRows:
         with self._lock:
             self._forget(table)
             self._tables[table] = found, size
-            self._written.add(table)
             self._bytes += size
             while self._bytes > self._most_bytes:
                 self._forget(next(iter(self._tables)))
@@ -210,7 +153,6 @@ class KnownRows:
     def _forget(self, table: str) -> None:
         _, size = self._tables.pop(table, (None, 0))
         self._bytes -= size
-        self._written.discard(table)
 
 
 class _Rewritten(NamedTuple):
@@ -226,7 +168,7 @@ def rewrite_in_driver(transaction: LogTransaction, changes: RowChanges | DriverC
     Raises NotStagedError if something fails before the commit: the transaction cannot be used for anything else.
     """
     with before_commit(unless=is_conflict):
-        if changes.most > FEW_CHANGES or not _fits(transaction, changes) or known.is_first(transaction.table_id):
+        if unmet(SmallBatch(transaction, changes), (*SMALL, *WHOLE)):
             return False
     with interpreted(changes.spark, when=True):
         with before_commit(unless=is_conflict):
@@ -236,17 +178,6 @@ def rewrite_in_driver(transaction: LogTransaction, changes: RowChanges | DriverC
         transaction.commit_staged(rewritten.staged, changes)
     known.set(changes.spark, transaction.table_id, rewritten.rows)
     return True
-
-
-def _fits(transaction: LogTransaction, changes: RowChanges | DriverChanges) -> bool:
-    """Return whether the table and the changes are small and plain."""
-    if not transaction.is_within(REWRITTEN_FILES, REWRITTEN_BYTES):
-        return False
-    # Of the transaction, and not what the table knows: somebody may have changed them meanwhile.
-    metadata = transaction.metadata
-    if not _is_plain(metadata, columns_of(metadata), changes):
-        return False
-    return not int(changes.spark.conf.get(_MAX_RECORDS) or 0)
 
 
 def _rewritten(transaction: LogTransaction, changes: RowChanges | DriverChanges, known: KnownRows) -> _Rewritten | None:
@@ -271,29 +202,6 @@ def _rows_of(changes: RowChanges | DriverChanges, columns: tp.StructType) -> Any
         return changes.rows_of(columns)
     given = frozenset(name.lower() for name in changes.rows.columns)
     return row_sequence(changes.rows.select(*table_row(columns, given), fn.col(DELETED_COLUMN)))
-
-
-def _is_plain(metadata: Mapping[str, Any], columns: tp.StructType, changes: RowChanges | DriverChanges) -> bool:
-    """Return whether values are compared and stored in a simple way."""
-    properties, key = metadata["configuration"], {name.lower() for name in changes.schema.key}
-    return (
-        can_be_rewritten(properties, columns, changes.own, changes.others)
-        and not metadata["partitionColumns"]
-        and not any(name.startswith("delta.") and name not in _HARMLESS for name in properties)
-        and all(is_stored_as_given(field["metadata"]) for field in json.loads(metadata["schemaString"])["fields"])
-        and all(_is_plain_column(column, is_key=column.name.lower() in key) for column in columns)
-        and are_types_of(columns, changes.types)
-    )
-
-
-def _is_plain_column(column: tp.StructField, *, is_key: bool) -> bool:
-    if not column.nullable:
-        return False  # Delta checks it
-    if column.name == SEQUENCE_COLUMN:
-        return column.dataType == SEQUENCE_TYPE
-    if isinstance(column.dataType, tp.StringType):
-        return column.dataType == tp.StringType()
-    return isinstance(column.dataType, _OF_ONE_FORM if is_key else _PLAIN)
 
 
 def _stored(
@@ -384,7 +292,6 @@ def change_plan(opened: OpenTable[Any], batch: DriverBatch, known: ChangePlan | 
 class DriverChanges(Changes):
     """The last change of each key of a batch: like ``RowChanges``, but only ``rewrite_in_driver`` can write it."""
 
-    spark: SparkSession
     plan: ChangePlan
     decoded: Any
     """A sequence of Scala with decoded records."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -66,7 +66,7 @@ _CONFLICTS: Final = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTO
 
 
 class LogTransaction:
-    """A transaction on the newest version of a table; given up if neither ``change`` nor ``replace`` is called."""
+    """A transaction on the newest version of a table; given up unless ``change`` or ``commit_staged`` is called."""
 
     def __init__(self, spark: SparkSession, location: Location, known: KnownFiles | None = None) -> None:
         """Start the transaction on the thread of ``spark``, whose settings hold for it.
@@ -75,6 +75,7 @@ class LogTransaction:
         """
         self._known = known or KnownFiles()
         self._spark = spark
+        self.is_at_path = location.path is not None
         self._path = location.shown
         session: Any = spark._jsparkSession  # noqa: SLF001
         # Delta takes the settings of the active session.
@@ -182,14 +183,6 @@ class LogTransaction:
             # Otherwise somebody else's commit came between, which may have added files.
             left = (file for file in files if file not in deleted)
             self._known.set(self._path, self.table_id, version, (*left, *found.marked, *map(DataFile, added)))
-
-    def replace(self, rows: Callable[[DataFrame], DataFrame], changes: Changes) -> None:
-        """Replace all rows by ``rows(the rows that the table has)`` in one commit; ``is_within`` was true."""
-        files = self.listed()
-        # The list of an empty table has nothing that another commit could conflict with.
-        self._transaction.readWholeTable()
-        added = self._written(rows(self.rows(files)))
-        self._commit([*(file.action.remove() for file in files), *added], changes)
 
     def listed(self) -> Sequence[DataFile]:
         """Return the data files as the snapshot lists them, whatever this query knows; ``is_within`` was true."""

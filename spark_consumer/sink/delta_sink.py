@@ -25,7 +25,7 @@ from tailrace.spark_consumer.sink.delta_driver_rewrite import (
 )
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_log import is_conflict
-from tailrace.spark_consumer.sink.delta_small import FEW_CHANGES, MOST_CHANGES, merge_small, rewrite_small
+from tailrace.spark_consumer.sink.delta_small import FEW_CHANGES, merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.ledger import overlaps
 from tailrace.spark_consumer.sink.open_table import After, OpenTable
@@ -174,42 +174,31 @@ class DeltaSink(TableSink[DeltaTable]):
         return DeltaTable(self._spark, self._location(schema.database, schema.table), self._files)
 
     def _merge_directly(self, opened: OpenTable[DeltaTable], changes: RowChanges, after: After) -> bool:
-        """Write all rows of a small table, or a batch with few changes in a commit without the MERGE statement."""
-        table = opened.table
-        if not table.is_at_path or changes.most > MOST_CHANGES:
-            self._note_fit(opened, fits=False)
-            return False
+        """Write a batch with few changes in a small commit (delta_small.py)."""
+        opened.fits_driver = False
 
         def commit() -> bool:
-            rows, failure = self._rows, None
+            failure: BaseException | None = None
             transaction, given, ledger = self._begin(opened, changes, after)
-            works, was_first = self._path.works, not rows.was_written(transaction.table_id)
-            try:
-                if works and rewrite_in_driver(transaction, given, rows):
-                    self._end(opened, transaction, ledger)
-                    self._note_fit(opened, fits=True)
-                    return True
-            except NotStagedError as error:
-                failure = error.__cause__
-                transaction, given, ledger = self._begin(opened, changes, after)
-            in_whole = rewrite_small(transaction, given)
-            merged = in_whole or merge_small(transaction, given)
+            if self._path.works:
+                try:
+                    opened.fits_driver = rewrite_in_driver(transaction, given, self._rows)
+                except NotStagedError as error:
+                    failure = error.__cause__
+                    transaction, given, ledger = self._begin(opened, changes, after)
+            merged = opened.fits_driver or merge_small(transaction, given)
             if merged:
                 self._end(opened, transaction, ledger)
             if failure is not None:
                 # The other way did not fail, as it would if the records could not be read, or the query were stopped.
-                self._path.fail(failure, table=table.name)
-            # Queries write the first batch of a table, also if the driver could.
-            self._note_fit(opened, fits=in_whole and works and was_first and rows.was_written(transaction.table_id))
+                self._path.fail(failure, table=opened.table.name)
             return merged
 
-        return opened.retried(commit)
-
-    def _note_fit(self, opened: OpenTable[DeltaTable], *, fits: bool) -> None:
-        """Note whether the driver has written a table, or would write the next batch."""
-        opened.fits_driver = fits and opened.table.shard is None
-        if not opened.fits_driver:
-            self._plans.pop(opened.topic, None)
+        try:
+            return opened.retried(commit)
+        finally:
+            if not opened.fits_driver:
+                self._plans.pop(opened.topic, None)
 
     def _begin(
         self, opened: OpenTable[DeltaTable], changes: Changes, after: After
@@ -226,7 +215,13 @@ class DeltaSink(TableSink[DeltaTable]):
     def takes_from_driver(self, schema: TableSchema, offsets: int) -> bool:
         """Return whether a batch of so many offsets would probably be written with all rows of the table."""
         opened = self._open.get(schema.topic)
-        return self._path.works and opened is not None and opened.fits_driver and offsets <= FEW_CHANGES
+        return (
+            self._path.works
+            and opened is not None
+            and opened.fits_driver
+            and opened.table.shard is None
+            and offsets <= FEW_CHANGES
+        )
 
     def write_in_driver(self, batch: DriverBatch, batch_id: int) -> bool:
         """Write all rows of a small table, with changes that the driver has."""
@@ -249,8 +244,6 @@ class DeltaSink(TableSink[DeltaTable]):
         schema, table, topic, found = batch.schema, opened.table, opened.topic, batch.range
         if (
             opened.is_empty
-            or not table.is_at_path
-            or table.shard is not None
             or opened.layout.takes_changelog
             or self._is_truncated_by(opened, batch)
             or table.state.load_run
@@ -270,8 +263,6 @@ class DeltaSink(TableSink[DeltaTable]):
             transaction, changes, ledger = self._begin(
                 opened, given, lambda before: before.appended(found).merged(found)
             )
-            if not self._rows.was_written(transaction.table_id):
-                return False
             if not rewrite_in_driver(transaction, changes, self._rows):
                 return False
             self._end(opened, transaction, ledger)

@@ -1,22 +1,22 @@
-"""Writes a batch with few changes to a Delta table in one commit, without a MERGE statement, and with its result.
+"""Merges a batch with few changes into a Delta table in one small commit, without a MERGE statement.
 
-MERGE plans and runs five queries, and planning costs the same for 100 rows as for 10,000. It writes two files for a
-changed row. For a table of a few kilobytes a new file with all rows is about as large as those two (``rewrite_small``).
+MERGE plans and runs five queries, and planning costs the same for 100 rows as for 10,000. A small commit takes the
+changes and what the table has of their keys as values in the driver, and has the result of the statement
+(statements.py). The commit has a new file and, of the files with replaced rows, deletion vectors (``merge_small``). A
+table of a few kilobytes is written again as a whole, without a query (delta_driver_rewrite.py): a new file with all
+rows is about as large as what MERGE would add to it.
 
-For a table of any size (``merge_small``) the rows of the batch are values in the driver. One query finds the rows of
-the table that have their keys, and the driver compares; another one writes the new rows. The commit has the new file
-and the deletion vectors of the files with replaced rows. The conditions are those of the statement (statements.py).
+``SMALL`` and ``WHOLE`` are all conditions on a table and a batch; docs/sinks/delta.md lists their texts.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark.sql import Window
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
@@ -27,65 +27,189 @@ from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_log import columns_of
 from tailrace.spark_consumer.sink.statements import IS_LATER, same_key
 from tailrace.spark_consumer.sink.table_names import quote
-from tailrace.spark_consumer.small_data import SMALL_OFFSETS, SMALL_TABLE, ColumnCache, by_operator, interpreted
+from tailrace.spark_consumer.small_data import SMALL_TABLE, ColumnCache, by_operator, interpreted
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tailrace.spark_consumer.sink.delta_files import DataFile
     from tailrace.spark_consumer.sink.delta_log import LogTransaction
-    from tailrace.spark_consumer.sink.statements import RowChanges
+    from tailrace.spark_consumer.sink.statements import Changes, RowChanges
 
+MOST_CHANGES: Final = 10_000
+MOST_BYTES: Final = 16 << 20
+"""The driver holds at most so many changes, from so many bytes."""
+FEW_CHANGES: Final = 500
+"""So few changes pass in less time than the code for them is generated."""
 REWRITTEN_BYTES: Final = 64 << 10
 REWRITTEN_FILES: Final = 16
-"""A table of at most so many bytes in so many files is written whole: about what a MERGE would add to it."""
 
+_NUMBER: Final = "_tailrace_number"
+_PATH: Final = "_tailrace_path"
+_ROW: Final = "_tailrace_row"
+_OURS: Final = frozenset((_NUMBER, _PATH, _ROW))
+_INTEGERS: Final = (tp.ShortType, tp.IntegerType, tp.LongType)
+_PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+_HARMLESS: Final = ("comment", "delta.columnMapping.", "delta.typeChanges")
+"""Metadata of columns with which a value is stored as it is; with other metadata it is computed or checked."""
 _OF_EACH_ROW: Final = ("delta.enableChangeDataFeed", "delta.enableRowTracking")
 """Features that tell which rows a commit has changed."""
+_OF_ONE_FORM: Final = (
+    tp.BooleanType,
+    tp.ByteType,
+    tp.ShortType,
+    tp.IntegerType,
+    tp.LongType,
+    tp.DecimalType,
+    tp.StringType,
+    tp.BinaryType,
+    tp.DateType,
+    tp.TimestampType,
+    tp.TimestampNTZType,
+)
+"""Types whose equal values have the same bytes, text unless it has a collation."""
+_PLAIN: Final = (*_OF_ONE_FORM, tp.FloatType, tp.DoubleType)
+_PLAIN_PROPERTIES: Final = frozenset(
+    (
+        "delta.checkpointInterval",
+        "delta.columnMapping.maxColumnId",
+        "delta.columnMapping.mode",
+        "delta.dataSkippingNumIndexedCols",
+        "delta.dataSkippingStatsColumns",
+        "delta.deletedFileRetentionDuration",
+        "delta.enableChangeDataFeed",
+        "delta.enableDeletionVectors",
+        "delta.enableRowTracking",
+        "delta.enableTypeWidening",
+        "delta.logRetentionDuration",
+    )
+)
+"""Properties with which files are written as without them, where ``SMALL`` holds."""
+_MAX_RECORDS: Final = "spark.sql.files.maxRecordsPerFile"
 
 
-def rewrite_small(transaction: LogTransaction, changes: RowChanges) -> bool:
-    """Write all rows of a table; return False if nothing was done, because the table or the changes do not fit."""
-    if changes.most > SMALL_OFFSETS or not transaction.is_within(REWRITTEN_FILES, REWRITTEN_BYTES):
-        return False
-    # Of the transaction, and not what the table knows: somebody may have changed them meanwhile.
-    metadata = transaction.metadata
-    columns = columns_of(metadata)
-    if not can_be_rewritten(metadata["configuration"], columns, changes.own, changes.others):
-        return False
-    with interpreted(changes.rows.sparkSession, when=True):
-        transaction.replace(
-            lambda stored: merged(stored, changes.rows, DELETED_COLUMN, changes.schema.key, columns),
-            changes,
-        )
-    return True
+class SmallBatch:
+    """What the conditions of a small commit look at."""
+
+    def __init__(self, transaction: LogTransaction, changes: Changes) -> None:
+        self.transaction, self.changes = transaction, changes
+        # Of the transaction, and not what the table knows: somebody may have changed them meanwhile.
+        self.metadata = transaction.metadata
+        self.columns = columns_of(self.metadata)
+        self.properties: Mapping[str, str] = self.metadata["configuration"]
+        self.key = frozenset(name.lower() for name in changes.schema.key)
+
+    @cached_property
+    def fields(self) -> Sequence[Mapping[str, Any]]:
+        """The columns with the metadata that only Delta's files need."""
+        found: Sequence[Mapping[str, Any]] = json.loads(self.metadata["schemaString"])["fields"]
+        return found
 
 
-def can_be_rewritten(
-    properties: Mapping[str, str], columns: tp.StructType, own: Collection[str], kept: Collection[str]
-) -> bool:
-    """Return whether the rows of a table can be written again; ``own`` and ``kept`` are columns.
+class Condition(NamedTuple):
+    """One that a table and a batch must meet."""
 
-    Not if somebody follows the changes of single rows, and not if the table has columns of others.
-    """
-    if any(properties.get(name, "").lower() == "true" for name in _OF_EACH_ROW):
-        return False
-    known = {name.lower() for name in (*own, *kept, SEQUENCE_COLUMN)}
-    return all(name.lower() in known for name in columns.names)
+    text: str
+    holds: Callable[[SmallBatch], bool]
 
 
-def merged(
-    stored: DataFrame, changes: DataFrame, deleted: str, key: Sequence[str], columns: tp.StructType
-) -> DataFrame:
-    """Return the rows of a table after changes, which have one row for each key and some of the table's columns.
+def unmet(batch: SmallBatch, conditions: Iterable[Condition]) -> Condition | None:
+    """Return the first condition that a batch does not meet."""
+    return next((each for each in conditions if not each.holds(batch)), None)
 
-    ``deleted`` names the column of the changes that is true if the key is deleted. A row changes if the sequence of its
-    change is greater. A stored row without a sequence, or with another key, stays.
-    """
-    given = frozenset(name.lower() for name in changes.columns)
-    steps = _STEPS.get((columns, tuple(key), given, deleted), lambda: _steps(columns, key, given, deleted))
-    rows = changes.select(*steps.of_change).unionAll(stored.select(*steps.of_stored)).coalesce(1)
-    return rows.withColumn("stays", steps.stays).withColumns(steps.ranked).where(steps.chosen).select("row.*")
+
+def _has_only_known_columns(batch: SmallBatch) -> bool:
+    known = {name.lower() for name in (*batch.changes.own, *batch.changes.others, SEQUENCE_COLUMN)}
+    return all(name.lower() in known for name in batch.columns.names)
+
+
+def _has_types_of_changes(batch: SmallBatch) -> bool:
+    # Delta writes files with what it is given, and somebody may have changed the columns since they were read. The
+    # statement casts the values or fails.
+    stored = {column.name.lower(): column.dataType.simpleString() for column in batch.columns}
+    return all(stored.get(name) == kind for name, kind in batch.changes.types.items() if name != DELETED_COLUMN)
+
+
+def _has_plain_column(column: tp.StructField, *, is_key: bool) -> bool:
+    if not column.nullable:
+        return False  # Delta checks it
+    if column.name == SEQUENCE_COLUMN:
+        return column.dataType == SEQUENCE_TYPE
+    if isinstance(column.dataType, tp.StringType):
+        return column.dataType == tp.StringType()
+    return isinstance(column.dataType, _OF_ONE_FORM if is_key else _PLAIN)
+
+
+SMALL: Final = (
+    Condition(
+        "the table is at a path",
+        lambda batch: batch.transaction.is_at_path,
+    ),
+    Condition(
+        f"the batch has up to {MOST_CHANGES:,} offsets",
+        lambda batch: batch.changes.most <= MOST_CHANGES,
+    ),
+    Condition(
+        "`delta.enableChangeDataFeed` and `delta.enableRowTracking` are off",
+        lambda batch: not any(batch.properties.get(name, "").lower() == "true" for name in _OF_EACH_ROW),
+    ),
+    Condition(
+        "the source has, or had, all columns of the table",
+        _has_only_known_columns,
+    ),
+    Condition(
+        "Delta computes and checks no column",
+        lambda batch: all(name.startswith(_HARMLESS) for field in batch.fields for name in field["metadata"]),
+    ),
+    Condition(
+        "the columns have the types of the batch",
+        _has_types_of_changes,
+    ),
+)
+"""Of each small commit."""
+
+MARKED: Final = (
+    Condition(
+        "`delta.enableDeletionVectors` is on",
+        lambda batch: batch.transaction.has_deletion_vectors,
+    ),
+    Condition(
+        f"no column is named {', '.join(f'`{name}`' for name in sorted(_OURS))}",
+        lambda batch: not _OURS.intersection(name.lower() for name in batch.changes.own),
+    ),
+)
+"""Besides ``SMALL``: of one that marks rows as deleted. Also: files, bytes of the batch, and one row of each key."""
+
+WHOLE: Final = (
+    Condition(
+        f"the batch has up to {FEW_CHANGES} offsets",
+        lambda batch: batch.changes.most <= FEW_CHANGES,
+    ),
+    Condition(
+        f"Delta has the list of files in memory: up to {REWRITTEN_FILES} with up to {REWRITTEN_BYTES >> 10} KB",
+        lambda batch: batch.transaction.is_within(REWRITTEN_FILES, REWRITTEN_BYTES),
+    ),
+    Condition(
+        "the table has no partitions",
+        lambda batch: not batch.metadata["partitionColumns"],
+    ),
+    Condition(
+        "its `delta.` properties are those that the sink sets, or say how long files are kept",
+        lambda batch: all(name in _PLAIN_PROPERTIES or not name.startswith("delta.") for name in batch.properties),
+    ),
+    Condition(
+        "columns are of atomic types without a collation, those of the key no floating-point numbers",
+        lambda batch: all(
+            _has_plain_column(column, is_key=column.name.lower() in batch.key) for column in batch.columns
+        ),
+    ),
+    Condition(
+        f"`{_MAX_RECORDS}` is not set",
+        lambda batch: not int(batch.changes.spark.conf.get(_MAX_RECORDS) or 0),
+    ),
+)
+"""Besides ``SMALL``: of one that writes all rows. Also: rows, one change and complete sequences of each key."""
 
 
 def table_row(columns: tp.StructType, given: Collection[str]) -> list[Column]:
@@ -103,62 +227,6 @@ def _table_row(columns: tp.StructType, given: Collection[str]) -> list[Column]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """The columns of ``merged``."""
-
-    of_change: list[Column]
-    of_stored: list[Column]
-    stays: Column
-    """Whether a row is stored and no change replaces it."""
-    ranked: dict[str, Column]
-    chosen: Column
-
-
-_STEPS: Final = ColumnCache[_Steps]()
-
-
-def _steps(columns: tp.StructType, key: Sequence[str], given: Collection[str], deleted: str) -> _Steps:
-    ours = table_row(columns, given)
-    theirs = [fn.col(quote(name)) for name in columns.names]
-    of_key = Window.partitionBy("key").orderBy(fn.col("is_change").desc(), fn.col("seq").desc())
-    whole = of_key.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    is_change = fn.col("is_change")
-    newest = fn.first(fn.when(is_change, fn.col("seq"))).over(whole)
-    written = is_change & (fn.col("number") == 1) & ~fn.col("deleted") & ~fn.col("blocked")
-    return _Steps(
-        [*_row(ours, key), fn.col(deleted).alias("deleted"), fn.lit(True).alias("is_change")],
-        [*_row(theirs, key), fn.lit(False).alias("deleted"), fn.lit(False).alias("is_change")],
-        ~is_change & ~fn.coalesce(newest > fn.col("seq"), fn.lit(False)),
-        {"number": fn.row_number().over(of_key), "blocked": fn.max("stays").over(whole)},
-        fn.col("stays") | written,
-    )
-
-
-def _row(columns: Sequence[Column], key: Sequence[str]) -> list[Column]:
-    row = fn.struct(*columns)
-    return [
-        row.alias("row"),
-        fn.struct(*(row.getField(name).alias(f"k{index}") for index, name in enumerate(key))).alias("key"),
-        row.getField(SEQUENCE_COLUMN).alias("seq"),
-    ]
-
-
-FEW_CHANGES: Final = 500
-MOST_CHANGES: Final = 10_000
-MOST_BYTES: Final = 16 << 20
-"""The driver holds at most so many changes, from so many bytes."""
-
-_NUMBER: Final = "_tailrace_number"
-_PATH: Final = "_tailrace_path"
-_ROW: Final = "_tailrace_row"
-_OURS: Final = frozenset((_NUMBER, _PATH, _ROW))
-_INTEGERS: Final = (tp.ShortType, tp.IntegerType, tp.LongType)
-_PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
-_HARMLESS: Final = ("comment", "delta.columnMapping.", "delta.typeChanges")
-"""Metadata of columns with which a value is stored as it is; with other metadata it is computed or checked."""
-
-
 class _Found(NamedTuple):
     """What the table has of the keys of a batch."""
 
@@ -170,20 +238,10 @@ class _Found(NamedTuple):
 
 def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
     """Merge changes in one commit; return False if nothing was done, because the table or the changes do not fit."""
-    metadata = transaction.metadata
-    columns = columns_of(metadata)
-    fields = json.loads(metadata["schemaString"])["fields"]
-    if (
-        changes.most > MOST_CHANGES
-        or _OURS.intersection(name.lower() for name in changes.own)
-        or not can_be_rewritten(metadata["configuration"], columns, changes.own, changes.others)
-        or not all(is_stored_as_given(field["metadata"]) for field in fields)
-        or not are_types_of(columns, changes.types)
-        or not transaction.has_deletion_vectors
-    ):
+    batch = SmallBatch(transaction, changes)
+    if unmet(batch, (*SMALL, *MARKED)):
         return False
     spark = changes.rows.sparkSession
-    # A few rows pass in less time than the code for them is generated.
     for_few = interpreted if changes.most <= FEW_CHANGES else by_operator
     with for_few(spark, when=True):
         numbered = changes.rows.withColumn(_NUMBER, fn.monotonically_increasing_id())
@@ -195,7 +253,7 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
         rows = local_rows(numbered)
         integers = [name for name in changes.schema.key if isinstance(rows.schema[name].dataType, _INTEGERS)]
         listed = rows.select(_NUMBER, DELETED_COLUMN, *map(quote, integers)).collect()
-    physical = {field["name"].lower(): field["metadata"].get(_PHYSICAL_NAME, field["name"]) for field in fields}
+    physical = {field["name"].lower(): field["metadata"].get(_PHYSICAL_NAME, field["name"]) for field in batch.fields}
     for index, name in enumerate(integers, 2):
         files = _with_values(files, physical[name.lower()], [each[index] for each in listed])
     with by_operator(spark, when=sum(file.size for file in files) <= SMALL_TABLE):
@@ -205,7 +263,7 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
     added = None
     if any(not each[1] and each[0] not in found.kept for each in listed):
         given = frozenset(name.lower() for name in rows.columns)
-        added = rows.where(_is_added(found.kept)).select(*table_row(columns, given)).coalesce(1)
+        added = rows.where(_is_added(found.kept)).select(*table_row(batch.columns, given)).coalesce(1)
     # Also without a row: the commit says how far the table is.
     with for_few(spark, when=True):
         transaction.change(found.replaced, added, changes)
@@ -256,18 +314,3 @@ def _with_values(files: Sequence[DataFile], column: str, values: Sequence[int | 
 def _is_added(kept: Collection[int]) -> Column:
     condition = f"NOT {quote(DELETED_COLUMN)}"
     return fn.expr(f"{condition} AND {_NUMBER} NOT IN ({', '.join(map(str, kept))})" if kept else condition)
-
-
-def are_types_of(columns: tp.StructType, given: Mapping[str, str]) -> bool:
-    """Return whether the table has all columns of some changes, in their types.
-
-    Delta writes files with what it is given. Somebody may have changed the columns since they were read. The statement
-    casts the values or fails.
-    """
-    stored = {column.name.lower(): column.dataType.simpleString() for column in columns}
-    return all(stored.get(name) == kind for name, kind in given.items() if name != DELETED_COLUMN)
-
-
-def is_stored_as_given(metadata: Mapping[str, Any]) -> bool:
-    """Whether a column with this metadata stores a value as it is."""
-    return all(name.startswith(_HARMLESS) for name in metadata)

@@ -47,6 +47,12 @@ class Changes:
     query: str
     batch: int
     """Who writes them."""
+    spark: SparkSession
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The types of the rows, by name in lower case."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,6 @@ class RowChanges(Changes):
     """The columns ``own``, the sequence, and the column that says whether the row is removed."""
     ranges: Callable[[], str]
     """Reads the batch for ``within``."""
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session of the rows."""
-        return self.rows.sparkSession
 
     @property
     def types(self) -> Mapping[str, str]:

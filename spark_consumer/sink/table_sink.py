@@ -347,9 +347,9 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         # The size is asked for once, also if the statement is repeated: a format may need a query for it.
         small = cache(lambda: table.is_small)
         ranges = partial(_key_condition, batch, small)
-        query = self._context.query_id
+        query, spark = self._context.query_id, source.sparkSession
         own, former = opened.own_columns(schema), opened.former_columns
-        changes = RowChanges(schema, own, former, "", found.offsets, query, batch_id, source, ranges)
+        changes = RowChanges(schema, own, former, "", found.offsets, query, batch_id, spark, source, ranges)
 
         def after(before: Ledger) -> Ledger:
             return before.appended(found).merged(found)

@@ -17,6 +17,7 @@ from tailrace.producer.mysql.types.base import ColumnType
 from tailrace.producer.ops import metrics
 from tailrace.spark_consumer.config import load as load_consumer
 from tailrace.spark_consumer.sink.base import Sink
+from tailrace.spark_consumer.sink.delta_small import MARKED, SMALL, WHOLE, Condition
 from tests.docs import glossary, samples
 from tests.docs.commands import commands, run_commands, tailrace_options
 from tests.docs.pages import PAGES, Block, anchors, blocks, links, prose, table
@@ -244,3 +245,9 @@ def test_figures_of_the_readme_are_those_of_the_page(title: str) -> None:
     ranges = [sorted(figures, key=lambda text: float(text.replace(",", ""))) for figures in turns]
 
     assert [debezium, flink, tailrace] == [f"{figures[0]} to {figures[-1]}" for figures in ranges]
+
+
+@pytest.mark.parametrize("conditions", [SMALL, MARKED, WHOLE], ids=["small", "marked", "whole"])
+def test_conditions_of_a_small_commit_are_listed(conditions: tuple[Condition, ...]) -> None:
+    page = (ROOT / "docs" / "sinks" / "delta.md").read_text(encoding="utf-8")
+    assert "\n" + "".join(f"- {condition.text}\n" for condition in conditions) in page

@@ -17,13 +17,12 @@ from tailrace.spark_consumer.jvm import java_class
 from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink.delta_driver_rewrite import KnownRows, rewrite_in_driver
 from tailrace.spark_consumer.sink.delta_log import is_conflict
-from tailrace.spark_consumer.sink.delta_small import REWRITTEN_BYTES, REWRITTEN_FILES, merge_small, rewrite_small
+from tailrace.spark_consumer.sink.delta_small import REWRITTEN_BYTES, REWRITTEN_FILES, merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.table_names import Location
 from tailrace.spark_consumer.small_data import with_settings
 from tests.spark.records import connect, decimal, table_schema
 from tests.spark.running import count_jobs
-from tests.spark.test_delta_driver_rewrite import known_of
 from tests.spark.test_delta_small_merge import METADATA, changes, created
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class Written:
     """A table, and what one query knows of it."""
 
     def __init__(self, table: DeltaTable, schema: TableSchema = SCHEMA) -> None:
-        self.table, self.schema, self.known = table, schema, known_of(table)
+        self.table, self.schema, self.known = table, schema, KnownRows()
         self.spark = table.rows().sparkSession
 
     def write(self, *rows: tuple[Any, ...]) -> int:
@@ -178,9 +177,8 @@ def test_a_table_that_is_replaced_or_put_back(spark: SparkSession, tmp_path: Pat
     java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
     given.table.create(SCHEMA, {})
     batch = changes(given.table, SCHEMA, [(4, "d", 4, False)])
-    # It is another table, and this its first batch.
-    assert not rewrite_in_driver(given.table.transaction(spark), batch, given.known)
-    given.write((4, "d", 4, False))
+    # It is another table.
+    assert rewrite_in_driver(given.table.transaction(spark), batch, given.known)
     given.write((5, "e", 5, False))
     assert given.rows() == [(4, "d"), (5, "e")]
 
@@ -197,15 +195,15 @@ def test_two_queries_write_one_table(spark: SparkSession, tmp_path: Path) -> Non
     ours.write(*((key, None, 4, True) for key in (1, 2, 3)))
     assert table.has_no_files
     batch = changes(table, SCHEMA, [(1, "ours", 6, False)])
-    rewrites: Sequence[Callable[..., bool]] = (
+    writes: Sequence[Callable[..., bool]] = (
         lambda transaction: rewrite_in_driver(transaction, batch, ours.known),
-        lambda transaction: rewrite_small(transaction, batch),
+        lambda transaction: merge_small(transaction, batch),
     )
-    for rewrite in rewrites:
+    for write in writes:
         transaction = table.transaction(spark)
         table.append(changes(table, SCHEMA, [(1, "theirs", 5, False)]).rows.drop(DELETED_COLUMN), METADATA)
         with pytest.raises(SPARK_ERRORS) as caught:
-            rewrite(transaction)
+            write(transaction)
         assert is_conflict(caught.value)
         ours.write((1, None, 6, True))
     ours.write((1, "ours", 7, False))
@@ -216,7 +214,6 @@ def test_topics_that_share_a_table(spark: SparkSession, tmp_path: Path) -> None:
     """Each has its columns; a column that a topic has no longer becomes NULL in the rows that it changes."""
     schema = table_schema("p", "t", ConnectField("more", connect("string")))
     table, known = created(spark, tmp_path / "t", schema), KnownRows()
-    known.is_first(table.transaction(spark).table_id)
     other = table_schema("p", "other")
 
     def write(of: TableSchema, others: Sequence[str], *rows: tuple[Any, ...]) -> None:
@@ -269,6 +266,6 @@ def test_columns_that_need_a_query(spark: SparkSession, tmp_path: Path, column: 
     spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT, _seq {sequence}, {column}) {using} {properties}")
     table = DeltaTable(spark, Location.at(str(path)))
     batch = changes(made, SCHEMA, [(1, "1", 1, False)])
-    known, before = known_of(table), count_jobs(spark)
+    known, before = KnownRows(), count_jobs(spark)
     assert not rewrite_in_driver(table.transaction(spark), batch, known)
     assert count_jobs(spark) == before

@@ -22,7 +22,7 @@ from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink import delta_small
 from tailrace.spark_consumer.sink.delta_files import MOST_FILES
 from tailrace.spark_consumer.sink.delta_log import is_conflict
-from tailrace.spark_consumer.sink.delta_small import merge_small
+from tailrace.spark_consumer.sink.delta_small import MARKED, SMALL, WHOLE, Condition, SmallBatch, merge_small, unmet
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.statements import SOURCE, RowChanges
 from tailrace.spark_consumer.sink.table_names import Location
@@ -78,7 +78,7 @@ def changes(table: DeltaTable, schema: TableSchema, rows: Sequence[tuple[Any, ..
     # Of cached rows the bytes are known, as of the records of a batch.
     source = given.selectExpr(*(f"`{name}`" for name in own), named, DELETED_COLUMN).persist()
     source.count()
-    return RowChanges(schema, own, (), METADATA, len(rows), "q", 1, source, lambda: "")
+    return RowChanges(schema, own, (), METADATA, len(rows), "q", 1, spark, source, lambda: "")
 
 
 def some_rows(chosen: random.Random, schema: TableSchema, count: int) -> list[tuple[Any, ...]]:
@@ -150,43 +150,78 @@ def merge(table: DeltaTable, batch: RowChanges) -> None:
     assert merge_small(table.transaction(batch.rows.sparkSession), batch)
 
 
-def test_tables_and_batches_that_need_the_statement(
+def test_each_condition(spark: SparkSession, tmp_path: Path) -> None:
+    """A table and a batch that do not meet one condition, and meet those before it."""
+    schema = table_schema("p", "t")
+    tables = iter(range(1000))
+
+    def table_of(
+        columns: str = "name STRING", more: str = "", properties: str = "", *, marks: bool = True
+    ) -> DeltaTable:
+        path = tmp_path / f"t{next(tables)}"
+        sequence = given.columns[SEQUENCE_COLUMN].dataType.simpleString()
+        named = f"TBLPROPERTIES ('delta.enableDeletionVectors' = '{str(marks).lower()}'{properties})"
+        text = f"id BIGINT, {SEQUENCE_COLUMN} {sequence}, {columns}"
+        spark.sql(f"CREATE TABLE delta.`{path}` ({text}) USING delta {more} {named}")
+        return DeltaTable(spark, Location.at(str(path)))
+
+    given = created(spark, tmp_path / "given", schema)
+    batch = changes(given, schema, [(1, "a", 1, False)])
+    large = changes(given, schema, [(key, random.Random(key).randbytes(4000).hex(), 1, False) for key in range(20)])
+    filled, by_number = table_of(), replace(schema, key=("r",))
+    filled.append(large.rows.drop(DELETED_COLUMN).coalesce(1), METADATA)
+    ours = replace(batch, own=[*batch.own, "_tailrace_row"])
+    spark.sql(f"CREATE TABLE small_conditions USING delta AS SELECT * FROM {given.sql_name}")
+    in_catalog = DeltaTable(spark, Location("small_conditions"))
+    cases: dict[tuple[Condition, ...], list[tuple[DeltaTable, RowChanges]]] = {
+        SMALL: [
+            (in_catalog, batch),
+            (given, replace(batch, most=delta_small.MOST_CHANGES + 1)),
+            (table_of(properties=", 'delta.enableChangeDataFeed' = 'true'"), batch),
+            (table_of("name STRING, of_others STRING"), batch),
+            (table_of("name VARCHAR(20)"), batch),
+            (table_of("name BIGINT"), batch),
+        ],
+        MARKED: [
+            (table_of(marks=False), batch),
+            (given, ours),
+        ],
+        WHOLE: [
+            (given, replace(batch, most=delta_small.FEW_CHANGES + 1)),
+            (filled, batch),
+            (table_of(more="PARTITIONED BY (name)"), batch),
+            (table_of(properties=", 'delta.autoOptimize.optimizeWrite' = 'true'"), batch),
+            (table_of("name STRING, r DOUBLE"), replace(batch, schema=by_number, others=["r"])),
+        ],
+    }
+    try:
+        for conditions, pairs in cases.items():
+            before = () if conditions is SMALL else SMALL
+            found = [unmet(SmallBatch(table.transaction(spark), each), (*before, *conditions)) for table, each in pairs]
+            assert found == list(conditions[: len(found)])
+            assert unmet(SmallBatch(given.transaction(spark), batch), (*before, *conditions)) is None
+    finally:
+        spark.sql("DROP TABLE small_conditions")
+    with with_settings(spark, {"spark.sql.files.maxRecordsPerFile": "7"}):
+        assert unmet(SmallBatch(given.transaction(spark), batch), WHOLE) is WHOLE[-1]
+    assert [len(each) for each in (*cases, *cases.values())] == [6, 2, 6, 6, 2, 5]
+
+
+def test_what_is_found_only_when_it_is_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = table_schema("p", "t")
     table = created(spark, tmp_path / "t", schema)
     batch = changes(table, schema, [(1, "a", 1, False)])
     rows: DataFrame = batch.rows.drop(DELETED_COLUMN)
-
-    def fits(given: RowChanges = batch) -> bool:
-        return merge_small(table.transaction(spark), given)
-
-    def fits_with(name: str, value: int) -> bool:
+    for name, value in (("MOST_BYTES", 0), ("MOST_FILES", -1)):
         with monkeypatch.context() as patched:
             patched.setattr(delta_small, name, value)
-            return fits()
-
-    def fits_with_property(name: str) -> bool:
-        table.set({name: "true"})
-        try:
-            return fits()
-        finally:
-            table.set({name: "false"})
-
-    assert fits()
-    assert not fits(replace(batch, most=delta_small.MOST_CHANGES + 1))
-    assert not fits_with("MOST_BYTES", 0)
-    assert not fits_with("MOST_FILES", -1)
-    assert not fits_with_property("delta.enableChangeDataFeed")
+            assert not merge_small(table.transaction(spark), batch)
     # A key that two rows have: the MERGE statement decides.
     table.append(rows.unionAll(rows), METADATA)
-    assert not fits()
-    table.set({"delta.enableDeletionVectors": "false"})
-    assert not fits()
-    table.set({"delta.enableDeletionVectors": "true"})
-    table.alter("ADD COLUMNS (of_others STRING)")
-    assert not fits()
-    assert table.rows().count() == 3
+    assert not merge_small(table.transaction(spark), batch)
+    assert table.rows().count() == 2
 
 
 def test_a_concurrent_change_is_a_conflict(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from pyspark.sql import types as tp
 
-from tailrace.spark_consumer.sink.delta_small import can_be_rewritten, merged
 from tailrace.spark_consumer.source.group_reader import SharedReads
 from tailrace.spark_consumer.source.kafka import range_options
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
@@ -22,14 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.spark_consumer.tables.work import TableWork
-
-COLUMNS = (
-    tp.StructType()
-    .add("id", "long")
-    .add("name", "string")
-    .add("was", "string")
-    .add("_seq", tp.StructType().add("pos", "long"))
-)
 
 
 @pytest.mark.timeout(600)
@@ -74,40 +64,6 @@ def test_many_small_tables(
         history = spark.sql(f"DESCRIBE HISTORY delta.`{tmp_path}/tables/shop/t{number}`").collect()
         assert [row["operation"] for row in history] == [operation, "WRITE", "CREATE TABLE"]
     assert status.as_dict()["table_states"] == {"streaming": 8}
-
-
-def test_rows_after_changes(spark: SparkSession) -> None:
-    """As MERGE: a row without a sequence or key stays, and one of an equal sequence; a former column is NULL."""
-    stored = spark.sql(
-        """SELECT id, name, 'w' AS was, IF(pos IS NULL, NULL, named_struct('pos', pos)) AS _seq
-        FROM VALUES (1L, 'old', 1L), (2L, 'gone', 1L), (3L, 'newer', 9L), (4L, 'taken', NULL), (5L, 'same', 2L),
-        (NULL, 'n', NULL), (NULL, 'm', NULL) AS t(id, name, pos)"""
-    )
-    changes = spark.sql(
-        """SELECT id, name, named_struct('pos', 2L) AS _seq, gone FROM VALUES (1L, 'new', false), (2L, NULL, true),
-        (3L, 'x', true), (4L, 'x', false), (5L, 'x', false), (6L, 'in', false), (7L, NULL, true) AS t(id, name, gone)"""
-    )
-
-    found = merged(stored, changes, "gone", ("id",), COLUMNS)
-
-    assert found.columns == COLUMNS.names
-    rows = {(row["id"], row["name"]): (row["was"], row["_seq"] and row["_seq"]["pos"]) for row in found.collect()}
-    assert rows == {
-        (1, "new"): (None, 2),
-        (3, "newer"): ("w", 9),
-        (4, "taken"): ("w", None),
-        (5, "same"): ("w", 2),
-        (6, "in"): (None, 2),
-        (None, "n"): ("w", None),
-        (None, "m"): ("w", None),
-    }
-
-
-def test_tables_that_are_not_written_whole() -> None:
-    assert can_be_rewritten({}, COLUMNS, ["id", "name"], ["was"])
-    # A column of somebody else keeps its values in a MERGE.
-    assert not can_be_rewritten({}, COLUMNS, ["id", "name"], [])
-    assert not can_be_rewritten({"delta.enableRowTracking": "true"}, COLUMNS, ["id", "name"], ["was"])
 
 
 def test_group_that_fails_has_errors(spark: SparkSession) -> None:
