@@ -23,7 +23,8 @@ from tailrace.producer.app.snapshot_factory import SnapshotFactory, WorkerFactor
 from tailrace.producer.app.validation import check_source, faults_of_new_tables
 from tailrace.producer.config import fingerprint
 from tailrace.producer.errors import PrerequisiteError, TableAccessError
-from tailrace.producer.kafka.state_store import MOVED_KEY, State, known_key_key
+from tailrace.producer.kafka.moved_position import MOVED_KEY
+from tailrace.producer.kafka.state_store import State, known_key_key
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_producer import Headers, TransactionalProducer, stream_transactional_id
 from tailrace.producer.model.protocols import ChangeStream, SnapshotSession, Source
@@ -32,6 +33,7 @@ from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.envelope.headers import context_headers
 from tailrace.producer.serialization.envelope.topic_names import TopicNames
+from tailrace.producer.signals.moves import Moves
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.snapshot.reader import BARRIER_TIMEOUT_S
 from tailrace.producer.streaming.auxiliary_topics import AuxiliaryTopics
@@ -43,6 +45,7 @@ from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.offset import StreamOffset
 from tailrace.producer.streaming.refused_changes import RefusedChanges, table_fault
+from tailrace.producer.streaming.replay import Replay
 from tailrace.producer.streaming.schema_change_topic import SchemaChangeTopic
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
@@ -147,15 +150,12 @@ class SessionBuilder:
             monitor = self._source.open_log_monitor()
             self._resources.add(LogWatch(monitor, transaction, self._status, interval_s=interval_ms / 1000))
         pending = self._track_tables(restored, checked)
+        moves = Moves(
+            lambda text, epoch: self._source.earlier_offset(text, epoch=epoch), process.positions_tried, context.replay
+        )
         signals = self._resources.add(
             SignalService(
-                config,
-                restored.state,
-                transaction,
-                context.registry,
-                context.mailbox,
-                source=self._source,
-                tried=process.positions_tried,
+                config, restored.state, transaction, context.registry, context.mailbox, source=self._source, moves=moves
             )
         )
         self._status.signals = signals.processor.as_status
@@ -314,7 +314,9 @@ class SessionBuilder:
         if resume.jumps:
             tell_jump(self._config, transaction, state, resume)
             topic_of = TopicNames(self._config.topics).table
-            startup.leave_binlog(transaction, state, captured=captured, topic_of=topic_of, reads=resume.reads)
+            reads = resume.reads or state.replay is not None
+            startup.leave_binlog(transaction, state, captured=captured, topic_of=topic_of, reads=reads)
+            startup.begin_replay(transaction, state, None if resume.lost else resume.offset.position)
         if resume.end is not None:
             startup.relocate_splits(transaction, state, resume.end)
 
@@ -341,7 +343,15 @@ class SessionBuilder:
             max_hold_s=config.snapshot.max_hold_ms / 1000,
         )
         mailbox = Mailbox(stream.wake, self._stop.session)
-        context = StreamContext(settings, restored.transaction, restored.registry, tables, mailbox, self._status)
+        context = StreamContext(
+            settings,
+            restored.transaction,
+            restored.registry,
+            tables,
+            mailbox,
+            self._status,
+            Replay(restored.state.replay),
+        )
         return context, stream
 
     def _track_tables(self, restored: Restored, checked: CheckedTables) -> list[TableId]:

@@ -34,6 +34,6 @@ class CaptureProcess:
     """What Kafka has refused while this process runs; see ``NewTables``."""
     sizes: RefusedSizes = field(default_factory=RefusedSizes)
     positions_tried: dict[str, int] = field(default_factory=dict)
-    """See ``SignalProcessor``."""
+    """See ``Moves``."""
     stops: StopPoint | None = None
     """Where it ends by itself: the end of the log at its start does not move with the next session."""

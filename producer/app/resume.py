@@ -11,7 +11,8 @@ from typing import Final, Literal
 import structlog
 
 from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnavailableError
-from tailrace.producer.kafka.state_store import MovedPosition, State, StoredOffset
+from tailrace.producer.kafka.moved_position import MovedPosition
+from tailrace.producer.kafka.state_store import State, StoredOffset
 from tailrace.producer.model.binlog_events import TransactionMark
 from tailrace.producer.model.protocols import Offset, Source
 from tailrace.runtime.errors import ConfigError
@@ -74,7 +75,7 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
     if state.moved is not None and (moved := _moved(source, state.moved, stored, rules, stopped)) is not None:
         return ResumePoint(StoredOffset(moved), jumps=True)
     try:
-        position = _wait_for_source(source, state, stored, rules.wait_s, stopped)
+        position = _wait_for_source(source, stored, _required(state), rules.wait_s, stopped)
     except BinlogError as error:
         if rules.if_lost == "fail":
             raise
@@ -123,7 +124,7 @@ def _moved(
         )
         return None
     try:
-        position = _wait_for_source(source, State(), StoredOffset(target), rules.wait_s, stopped)
+        position = _wait_for_source(source, StoredOffset(target), [stored.position], rules.wait_s, stopped)
     except BinlogError as error:
         log.error(
             "the stream cannot begin where a signal has set it, and goes on where it was",
@@ -136,11 +137,10 @@ def _moved(
 
 
 def _wait_for_source(
-    source: Source, state: State, stored: StoredOffset, wait_s: float, stopped: threading.Event
+    source: Source, stored: StoredOffset, required: Sequence[Offset], wait_s: float, stopped: threading.Event
 ) -> Offset:
     """Return the offset to resume from; waits for a server that still applies what was read from another one."""
     started = [mark.gtid for mark in stored.transactions]
-    required = _watermarks(state)
     deadline = time.monotonic() + wait_s
     logged = 0.0
     while True:
@@ -160,9 +160,10 @@ def _wait_for_source(
             raise SourceUnavailableError("stopped while the source had not executed all that was read before")
 
 
-def _watermarks(state: State) -> Sequence[Offset]:
-    """Return the watermarks of splits that may contain more than the stream has read."""
-    return [mark for stored in state.splits.values() for split in stored.splits for mark in (split.low, split.high)]
+def _required(state: State) -> Sequence[Offset]:
+    """Return what the topics may contain besides what is before the offset: of splits, and of what is read again."""
+    marks = [mark for stored in state.splits.values() for split in stored.splits for mark in (split.low, split.high)]
+    return marks if state.replay is None else [*marks, state.replay.until]
 
 
 def _can_align(mark: TransactionMark, uncounted: str) -> bool:

@@ -36,6 +36,7 @@ from tailrace.producer.signals.channels import (
     Signals,
     SourceSignalChannel,
 )
+from tailrace.producer.signals.moves import Moves
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue
 from tailrace.producer.streaming.context import SignalTable
@@ -112,9 +113,9 @@ class SignalService:
         mailbox: Mailbox,
         *,
         source: Source,
-        tried: dict[str, int],
+        moves: Moves,
     ) -> None:
-        """``state`` is the one that was restored at startup; ``tried``: see ``SignalProcessor``."""
+        """``state`` is the one that was restored at startup."""
         self._config = config
         self._transaction = transaction
         self._source = source
@@ -125,8 +126,7 @@ class SignalService:
             notification_service(config, transaction),
             config.filters.tables,
             condition_problem=source.condition_problem,
-            locate=lambda text, epoch: source.earlier_offset(text, epoch=epoch),
-            tried=tried,
+            moves=moves,
         )
         self._channels: Channels | None = None
         openers = list(self._openers())

@@ -18,6 +18,7 @@ from tailrace.producer.errors import RecordTooLargeError, TableAccessError
 from tailrace.producer.kafka import generation, state_store
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.generation import Generation, GenerationFence
+from tailrace.producer.kafka.moved_position import REPLAY_KEY, ReplayedPart
 from tailrace.producer.kafka.state_store import State, TableState
 from tailrace.producer.kafka.topics import Topics
 from tailrace.producer.kafka.transactional_producer import TransactionalProducer, reader_transactional_id
@@ -239,6 +240,19 @@ def leave_binlog(
         # For readers their rows are gone, so no pause may hold them.
         queue = replace(stored, paused=stored.paused and not tables).requiring(tables, lambda _table: False)
     _store_queue(transaction, state, stored, queue)
+
+
+def begin_replay(transaction: StreamTransaction, state: State, position: Offset | None) -> None:
+    """Keep up to where the binlog was read that follows where a signal has set it, and update ``state``.
+
+    See ``replay.py``. None: what follows the offset is lost, and all tables are read if a part was being read again.
+    """
+    assert state.offset is not None, "a first start reads nothing again"
+    until = state.offset.position
+    replay = None if position is None or position.reaches(until) else ReplayedPart(until)
+    if replay != state.replay:
+        transaction.store(REPLAY_KEY, None if replay is None else replay.to_json())
+        state.replay = replay
 
 
 def request_snapshots(transaction: StreamTransaction, state: State, tables: Iterable[TableId]) -> None:

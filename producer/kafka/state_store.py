@@ -18,6 +18,7 @@ A state record is committed in one Kafka transaction with the data it describes.
     request/<number>         one pending incremental snapshot
     former/<db>.<table>      {}: the topic has rows of a former table of this name (streaming/former_tables.py)
     moved                    MovedPosition: where a signal has set the stream; the next start begins there
+    replay                   ReplayedPart: what the stream reads a second time (streaming/replay.py)
     format                   {"format": n, "program": version}: see runtime/stored_format.py
 
 Snapshot readers pause while too many splits wait for END, and ended splits that touch are one record. So the topic has
@@ -35,6 +36,7 @@ import orjson
 from tailrace.producer.errors import StateDamagedError
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.generation import GENERATION_KEY
+from tailrace.producer.kafka.moved_position import MOVED_KEY, REPLAY_KEY, MovedPosition, ReplayedPart
 from tailrace.producer.kafka.topic_reader import read_compacted
 from tailrace.producer.model.binlog_events import TransactionCommit, TransactionMark, TransactionPrepared
 from tailrace.producer.model.protocols import Offset, ReadOffset
@@ -50,7 +52,6 @@ READERS_KEY: Final = b"readers"
 STRUCTURE_KEY: Final = b"structure"
 SIGNALS_KEY: Final = b"signals"
 FORMAT_KEY: Final = b"format"
-MOVED_KEY: Final = b"moved"
 REQUEST_START: Final = b"request/"
 FORMAT: Final = 1
 """Raise it if a program that does not know a new field or kind of record would go on wrongly."""
@@ -72,21 +73,6 @@ class StoredOffset:
     def to_json(self) -> bytes:
         last = None if self.last is None else self.last._asdict()
         return orjson.dumps({**_fields(self), "position": self.position.to_json(), "last": last})
-
-
-@dataclass(frozen=True, slots=True)
-class MovedPosition:
-    """Where a signal has set the stream, in the next epoch.
-
-    Invariant: it is stored together with ``origin`` as the offset, and removed by the next start. So a start that finds
-    another offset follows a program that does not know this record, and has gone on: the signal is past.
-    """
-
-    position: Offset
-    origin: Offset
-
-    def to_json(self) -> bytes:
-        return orjson.dumps({"position": self.position.to_json(), "origin": self.origin.to_json()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +237,7 @@ class State:
     """Names of former tables whose rows are in their topics."""
     moved: MovedPosition | None = None
     """The stream has not begun there yet."""
+    replay: ReplayedPart | None = None
 
     @property
     def captured(self) -> set[str]:
@@ -356,6 +343,8 @@ def _decode_record(  # noqa: PLR0912 - one for each kind of record
         state.signals = body
     elif key == MOVED_KEY:
         state.moved = MovedPosition(read_offset(body["position"]), read_offset(body["origin"]))
+    elif key == REPLAY_KEY:
+        state.replay = ReplayedPart(read_offset(body["until"]), tuple(body["tables"]))
     elif kind == "request":
         state.requests[int(name)] = body
     elif kind == "table":

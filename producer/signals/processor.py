@@ -16,9 +16,9 @@ import structlog
 
 from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.errors import SourceUnavailableError
-from tailrace.producer.kafka.state_store import MOVED_KEY, MovedPosition, SplitState, TableState
+from tailrace.producer.kafka.moved_position import MOVED_KEY
+from tailrace.producer.kafka.state_store import SplitState, TableState
 from tailrace.producer.model.binlog_events import RowsEvent
-from tailrace.producer.model.protocols import Offset
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.notifications.notification import (
@@ -30,6 +30,7 @@ from tailrace.producer.notifications.notification import (
     table_scan_data,
 )
 from tailrace.producer.signals.channels import SourceSignalChannel
+from tailrace.producer.signals.moves import Moves
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue, SnapshotRequest, apply_signal
 from tailrace.producer.signals.signal import (
     ExecuteSnapshot,
@@ -45,7 +46,6 @@ from tailrace.schemas.rowkind import Op
 
 log = structlog.get_logger(__name__)
 
-_MOST_TRIES: Final = 3
 _SHOWN: Final = 2_000
 """Characters of a signal that the log includes."""
 _KEPT: Final = 20
@@ -73,20 +73,14 @@ class SignalProcessor:
         table_filter: TableFilter,
         *,
         condition_problem: Callable[[str], str],
-        locate: Callable[[str, int], Offset],
-        tried: dict[str, int],
+        moves: Moves,
     ) -> None:
-        """``condition_problem`` says why an SQL condition may not be used, '' if it may.
-
-        ``locate`` returns a place of the log by its text, in an epoch; it raises ConfigError if the log lacks it.
-        ``tried``: how often that has ended a session of this process, by the text.
-        """
-        self._tried = tried
+        """``condition_problem`` says why an SQL condition may not be used, '' if it may."""
         self.responses: tuple[SignalResponse, ...] = ()
         """To the last signals of the session. Immutable and replaced as a whole, so any thread may read it."""
         self.moved = False
         """A signal has set the position of the stream: the session is to end when that is committed."""
-        self._locate = locate
+        self._moves = moves
         self.queue = queue
         """Immutable and replaced as a whole, so any thread may read it."""
         self.work = threading.Event()
@@ -169,40 +163,15 @@ class SignalProcessor:
     def _move(self, action: SetBinlogPosition, *, in_log: bool) -> None:
         if in_log:
             raise InvalidSignalError("the stream would read it again and again: send it to another channel")
-        tables = self._registry.tables.items()
-        modes = (TableMode.STREAMING, TableMode.ERROR)
-        if reading := [str(table) for table, tracked in tables if tracked.mode not in modes]:
-            raise InvalidSignalError(
-                f"tables are being read, whose rows would be gone for readers: {', '.join(reading)[:_SHOWN]}; send it "
-                "when they are streaming; stop-snapshot ends incremental snapshots"
-            )
-        before = self._transaction.offset.position  # the caller commits it with the record
-        position = self._find_position(action.position, before.epoch + 1)
-        self._transaction.store(MOVED_KEY, MovedPosition(position, before).to_json())
+        before = self._transaction.offset.position
+        moved = self._moves.position(action.position, before, self._registry.tables.values())
+        self._transaction.store(MOVED_KEY, moved.to_json())
         self.moved = True
         log.warning(
             "a signal sets the position of the stream: what is between is not captured, or written again",
             moved_from=before.to_json(),
-            moved_to=position.to_json(),
+            moved_to=moved.position.to_json(),
         )
-
-    def _find_position(self, text: str, epoch: int) -> Offset:
-        """Return the place that a signal names.
-
-        Raises SourceUnavailableError if the source does not tell: the session ends, and the next one reads the signal
-        again. Invariant: a signal is tried so often that a lost connection does not lose it, and not without end.
-        """
-        try:
-            return self._locate(text, epoch)
-        except SourceUnavailableError as error:
-            tried = self._tried[text] = self._tried.get(text, 0) + 1
-            if tried < _MOST_TRIES:
-                raise
-            del self._tried[text]
-            raise InvalidSignalError(
-                f"the source has not told in {tried} sessions whether its binlog has the position {text[:_SHOWN]} "
-                f"({error}); send the signal again when it answers, or raise database.query.timeout.ms"
-            ) from error
 
     def process_row(self, channel: SourceSignalChannel, event: RowsEvent, gtid: str, number: int) -> None:
         """Apply the signals inserted by rows event ``number`` of a transaction, unless they are already processed."""

@@ -109,6 +109,7 @@ class Alterations:
         topic = schemas_topic(context.settings.prefix)
         context.transaction.send(topic, alteration.record_key(), alteration.to_json())
         self._versions.republish(table)
+        context.replay.on_alteration(context.transaction, table, event.sql)
         return stale
 
     def _changes(self, table: TableId, actions: tuple[ColumnAction, ...], *, strict: bool) -> Iterator[ColumnChange]:

@@ -142,6 +142,7 @@ class BinlogReader:
                 self._report_status()
             caught_up = self._stream.caught_up
             self._coordinator.end_splits()
+            self._lifecycle.end_replay()
             transaction.commit_if_due(caught_up=caught_up)
             complete = caught_up and not transaction.records and self._offset.transaction is None
             self._status.stream_received(self._stream.received_us, complete=complete)

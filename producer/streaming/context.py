@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tailrace.producer.config.filters import TableFilter
@@ -15,6 +15,7 @@ from tailrace.producer.model.value_options import ProcessingFailureHandling
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.streaming.mailbox import Mailbox
+from tailrace.producer.streaming.replay import Replay
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
 
@@ -50,6 +51,7 @@ class StreamContext:
     tables: CapturedTables
     mailbox: Mailbox
     status: Status
+    replay: Replay = field(default_factory=Replay)
 
 
 class SignalTable(NamedTuple):

@@ -160,6 +160,13 @@ class NewTables:
         if is_another and (tracked.mode is TableMode.SNAPSHOT or (may_exist and follow)):
             self._listener.request_reading(tracked.id)
 
+    def read_whole(self, table: TableId, at: Offset) -> None:
+        """The rows of a table that readers have from before ``at`` are not right: all of them are read."""
+        tracked = self._registry.tables.get(table)
+        if tracked is not None and tracked.mode is not TableMode.ERROR:  # that is read when it returns
+            former_tables.leave(self._context, table)
+            self._come_back(tracked, at, follow=True, may_exist=True)
+
     def on_dropped(self, table: TableId) -> None:
         self._created.pop(table, None)
         self._rejected.pop(table, None)

@@ -109,6 +109,14 @@ class TableLifecycle:
             return self._new_tables.on_granted(at)
         return restarting
 
+    def end_replay(self) -> None:
+        """Let the tables be read that were altered in the binlog that is read again, once that is passed."""
+        if self._context.replay.part is None:
+            return
+        names = set(self._context.replay.take_passed(self._context.transaction))
+        for table in [table for table in self._registry.tables if str(table) in names]:
+            self._new_tables.read_whole(table, self._context.transaction.offset.position)
+
     def _apply_to_tables(self, event: QueryEvent, effect: DdlEffect, arrival: Arrival) -> bool:
         captured = self._context.settings.table_filter.includes(effect.table)
         at = self._context.transaction.offset.position.after(event)

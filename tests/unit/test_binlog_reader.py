@@ -104,6 +104,9 @@ class Reader:
     def ddl_effects(self, _event: QueryEvent) -> list[object]:
         return []
 
+    def end_replay(self) -> None:
+        """Nothing is read again."""
+
     def end_splits(self) -> None:
         self.registry.end_passed(self.transaction.offset.position)
         for table in self.registry.finished_tables():

@@ -11,12 +11,14 @@ from structlog.testing import capture_logs
 
 from tailrace.producer.model.table import TableId
 from tailrace.producer.ops.status import Status
+from tailrace.producer.signals.moves import Moves
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue
 from tailrace.producer.snapshot.incremental import IncrementalSnapshotRunner
 from tailrace.producer.snapshot.policy import IncrementalSnapshot
 from tailrace.producer.snapshot.table_planner import PlanInput
 from tailrace.producer.streaming.mailbox import CaptureStoppedError, Mailbox
+from tailrace.producer.streaming.replay import Replay
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tests.support.stream import START, FakeProducer, stream_transaction
@@ -67,8 +69,7 @@ def test_cancellation_removes_the_request_that_was_taken_and_no_other() -> None:
         notifications,  # type: ignore[arg-type]
         SimpleNamespace(includes=lambda _table: True),  # type: ignore[arg-type]
         condition_problem=lambda _condition: "",
-        locate=lambda _text, epoch: START._replace(epoch=epoch),
-        tried={},
+        moves=Moves(lambda _text, epoch: START._replace(epoch=epoch), {}, Replay()),
     )
     processor.request_reading(table)
 

@@ -21,6 +21,7 @@ from tailrace.producer.mysql.text.ddl import ddl_effects
 from tailrace.producer.notifications.notification import NotificationService
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
+from tailrace.producer.signals.moves import Moves
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
 from tailrace.producer.streaming.context import SnapshotProgressListener, StreamContext, StreamSettings
@@ -28,6 +29,7 @@ from tailrace.producer.streaming.former_tables import former_key
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
 from tailrace.producer.streaming.refused_changes import RefusedChanges
+from tailrace.producer.streaming.replay import Replay
 from tailrace.producer.streaming.snapshot_coordinator import SnapshotCoordinator
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tailrace.producer.streaming.table_lifecycle import TableLifecycle
@@ -85,8 +87,7 @@ class Stream:
             NotificationService(self.transaction, topic=None, to_log=False),
             config.filters.tables,
             condition_problem=lambda _condition: "",
-            locate=lambda text, _epoch: pytest.fail(text),
-            tried={},
+            moves=Moves(lambda text, _epoch: pytest.fail(text), {}, Replay()),
         )
         listener: SnapshotProgressListener = self.listener if self.queue is None else self.signals
         tables = CapturedTables(config, self._describe)

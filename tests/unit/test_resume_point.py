@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from tailrace.producer.app.resume import ResumePoint, ResumeRules, resume_point
 from tailrace.producer.errors import BinlogError, SourceBehindError, SourceUnavailableError
-from tailrace.producer.kafka.state_store import MovedPosition, State, StoredOffset
+from tailrace.producer.kafka.moved_position import MovedPosition, ReplayedPart
+from tailrace.producer.kafka.state_store import State, StoredOffset
 from tailrace.producer.model.binlog_events import TransactionCommit, TransactionMark
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql.gtid import GtidSet
@@ -92,6 +93,24 @@ def test_a_position_of_a_signal_that_an_earlier_program_has_passed_is_dropped() 
         found = resume_point(Answers(STORED), state, RULES, threading.Event())  # type: ignore[arg-type]
     assert (found.offset, found.jumps) == (state.offset, False)
     assert "send the signal set-binlog-position again" in logs[0]["hint"]
+
+
+def test_a_server_must_have_the_replayed_part() -> None:
+    """The offset is before it, and the topics have it."""
+
+    class Source(Answers):
+        required: Sequence[Offset] = ()
+
+        def resume_offset(
+            self, stored: Offset, *, started: Sequence[str], required: Sequence[Offset], last: TransactionCommit | None
+        ) -> Offset:
+            self.required = required
+            return super().resume_offset(stored, started=started, required=(), last=last)
+
+    source = Source(STORED)
+    state = State(offset=StoredOffset(STORED, (MARK,), LAST), replay=ReplayedPart(END))
+    assert resume_point(source, state, RULES, threading.Event()).offset == state.offset  # type: ignore[arg-type]
+    assert source.required == [END]
 
 
 class Purged(Answers):

@@ -16,17 +16,20 @@ from structlog.testing import capture_logs
 
 from tailrace.producer.config.filters import InvalidExpressionError, TableFilter
 from tailrace.producer.errors import SourceUnavailableError
-from tailrace.producer.kafka.state_store import MOVED_KEY, SIGNALS_KEY
+from tailrace.producer.kafka.moved_position import MOVED_KEY, ReplayedPart
+from tailrace.producer.kafka.state_store import SIGNALS_KEY
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.condition import condition_problem
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.notifications.notification import NotificationService
 from tailrace.producer.signals.channels import FileChannel
+from tailrace.producer.signals.moves import Moves
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue
 from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_json, from_row, read_signal
 from tailrace.producer.signals.table_expression import TableExpression, TableNames
+from tailrace.producer.streaming.replay import Replay
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tests.support.stream import START, FakeProducer, stream_transaction
 
@@ -38,7 +41,10 @@ def _located(_text: str, epoch: int) -> MySqlOffset:
 
 
 def processor(
-    *modes: TableMode, locate: Callable[[str, int], MySqlOffset] = _located, tried: dict[str, int] | None = None
+    *modes: TableMode,
+    locate: Callable[[str, int], MySqlOffset] = _located,
+    tried: dict[str, int] | None = None,
+    replay: ReplayedPart | None = None,
 ) -> tuple[SignalProcessor, FakeProducer]:
     """Return a processor with one captured table, and what it writes."""
     producer, registry = FakeProducer(), SplitRegistry()
@@ -55,8 +61,7 @@ def processor(
         notifications,
         TableFilter(),
         condition_problem=condition_problem,
-        locate=locate,
-        tried={} if tried is None else tried,
+        moves=Moves(locate, {} if tried is None else tried, Replay(replay)),
     )
     return found, producer
 
@@ -246,3 +251,13 @@ def test_a_position_that_the_source_never_finds_is_given_up() -> None:
     assert "not told in 3 sessions whether its binlog has the position u:1-5" in logs[-1]["reason"]
     assert not any(key == MOVED_KEY for _, key, _ in producer.open)
     assert tried == {}, "sent again, it is tried again"
+
+
+def test_the_position_is_not_set_during_a_replay() -> None:
+    """What was altered in the binlog that is left out then would not be known."""
+    found, _ = processor(replay=ReplayedPart(START._replace(pos=900)))
+    signal = from_json(b'{"id":"1","type":"set-binlog-position","data":{"gtid_set":"u:1-5"}}')
+    with capture_logs() as logs:
+        found.process([signal], ChannelOffsets(kafka=7))
+    assert not found.moved
+    assert "send it when it has passed" in logs[-1]["reason"]

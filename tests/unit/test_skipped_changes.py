@@ -8,8 +8,10 @@ from tailrace.producer.config.filters import TableFilter
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.notifications.notification import NotificationService
+from tailrace.producer.signals.moves import Moves
 from tailrace.producer.signals.processor import SignalProcessor
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue, SnapshotRequest
+from tailrace.producer.streaming.replay import Replay
 from tailrace.producer.streaming.split_registry import SplitRegistry
 from tests.support.stream import FakeProducer, stream_transaction
 
@@ -45,8 +47,7 @@ def test_a_snapshot_follows_that_begins_after_the_change(
         NotificationService(transaction, topic=None, to_log=False),
         TableFilter(),
         condition_problem=lambda _: "",
-        locate=lambda text, _epoch: pytest.fail(text),
-        tried={},
+        moves=Moves(lambda text, _epoch: pytest.fail(text), {}, Replay()),
     )
 
     processor.on_change_skipped([T])
