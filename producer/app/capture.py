@@ -28,6 +28,7 @@ from tailrace.producer.snapshot.fork_server import ForkServer
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.streaming.refused_changes import table_fault
 from tailrace.runtime.errors import Retryable, TailraceError
+from tailrace.runtime.webhook import Webhook, WebhookEvent
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +47,31 @@ def run(
     growing delays. ``hooks`` are for tests: snapshot readers then run as threads of this process. ``fork_server``
     starts the processes of snapshot readers; without one they are spawned, and each imports what it needs.
     """
+    status = status if status is not None else Status()
+    with _webhook(config) as status.webhook:
+        try:
+            _run_sessions(config, stop, status, hooks, fork_server)
+        except Exception as error:
+            reason, remedy = (error.message, error.hint) if isinstance(error, TailraceError) else ("see the log", "")
+            event = WebhookEvent(config.topics.prefix, f"Stopped {type(error).__name__}", "", reason, remedy)
+            status.webhook.post(event)
+            raise
+
+
+def _webhook(config: ProducerConfig) -> Webhook:
+    notifications = config.notifications
+    if "webhook" not in notifications.channels or notifications.webhook_url is None:
+        return Webhook()
+    return Webhook(notifications.webhook_url.get_secret_value(), notifications.webhook_format)
+
+
+def _run_sessions(
+    config: ProducerConfig,
+    stop: threading.Event,
+    status: Status,
+    hooks: SnapshotHooks | None,
+    fork_server: ForkServer | None,
+) -> None:
     check_options(kafka_settings(config))
     if reason := loader.unused_because():
         log.info("rows are encoded by Python alone", reason=f"the compiled extension is not used: {reason}")
@@ -55,7 +81,6 @@ def run(
             log.info("records are sent by Kafka's Python binding", reason=reason)
         else:
             log.info("records are sent by the compiled extension")
-    status = status if status is not None else Status()
     ownership = Ownership(config, stop, status)
     process = CaptureProcess(config, stop, status, ownership, hooks, fork_server)
     started = threading.Event()

@@ -92,11 +92,13 @@ def _distribution_factors(draft: Draft) -> None:
         )
 
 
-def _notification_topic(draft: Draft) -> None:
-    if "sink" in draft.values.get("notifications.channels", ()) and "notifications.topic" not in draft.values:
-        draft.problems.append(
-            "notification.enabled.channels: the channel sink needs a topic; set notification.sink.topic.name"
-        )
+def _notification_channels(draft: Draft) -> None:
+    for channel, what, field, name in (
+        ("sink", "topic", "notifications.topic", "notification.sink.topic.name"),
+        ("webhook", "URL", "notifications.webhook_url", "tailrace.notification.webhook.url"),
+    ):
+        if channel in draft.values.get("notifications.channels", ()) and field not in draft.values:
+            draft.problems.append(f"notification.enabled.channels: the channel {channel} needs a {what}; set {name}")
 
 
 def _new_topics(draft: Draft) -> None:
@@ -116,6 +118,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     _avro_needs_registry,
     _snapshot_mode,
     _distribution_factors,
-    _notification_topic,
+    _notification_channels,
     _new_topics,
 )

@@ -15,6 +15,7 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.envelope.json import Struct
 from tailrace.producer.serialization.record_converter import TopicConverter
 from tailrace.producer.streaming.stream_transaction import StreamTransaction
+from tailrace.runtime.webhook import WebhookEvent
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 
 log = structlog.get_logger(__name__)
@@ -143,7 +144,7 @@ class NotificationService:
     """Sends notifications to the configured channels; used on the stream's thread.
 
     Records go into the stream's open Kafka transaction. So a notification is visible exactly if what it reports was
-    committed, also after a crash.
+    committed, also after a crash. The webhook is posted to when the record is written: after a crash perhaps again.
     """
 
     def __init__(self, transaction: StreamTransaction, *, topic: TopicConverter | None, to_log: bool) -> None:
@@ -161,9 +162,16 @@ class NotificationService:
         correlation_id: str = "",
     ) -> None:
         """Send one notification; its id is that of the signal that caused it, or a new one."""
+        found = data or {}
+        if notification_type is not NotificationType.IN_PROGRESS:  # not for a person: one for each split
+            table, reason = found.get("scanned_collection", ""), found.get("reason", "")
+            event = WebhookEvent(
+                self._transaction.prefix, f"{aggregate_type} {notification_type}", table, reason, details=found
+            )
+            self._transaction.status.webhook.post(event)
         if self._topic is None and not self._to_log:
             return
-        notification = Notification(aggregate_type, notification_type, data or {}, correlation_id or str(uuid.uuid4()))
+        notification = Notification(aggregate_type, notification_type, found, correlation_id or str(uuid.uuid4()))
         value = notification.value(self._transaction.prefix, time.time_ns() // 1_000_000)
         if self._topic is not None:
             key, body = self._topic.record(notification.key(), value)

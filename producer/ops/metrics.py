@@ -111,6 +111,8 @@ _PROCESS_COUNTERS: Final = (
     ),
     ("tailrace_stream_moves", "Times that a signal has set the position of the stream", ("stream", "moves")),
     ("tailrace_stream_commits", "Kafka transactions of the stream", ("stream", "commits")),
+    ("tailrace_webhook_delivered", "Events that the webhook has taken", ("webhook", "delivered")),
+    ("tailrace_webhook_failed", "Events that the webhook has not taken: they are given up", ("webhook", "failed")),
 )
 
 _TABLE_GAUGES: Final = (

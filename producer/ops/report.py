@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.ops.status import Phase
+from tailrace.producer.ops.status import FAULT_REMEDY, Phase
 from tailrace.runtime.status_report import ProgramReport, TableReport, duration, in_seconds
-
-_REMEDY: Final = (
-    "remove the cause, which the log has with its hint; if the table is not captured again by itself, send the signal "
-    "execute-snapshot with it"
-)
 
 
 def report(status: Mapping[str, Any]) -> ProgramReport:
@@ -60,5 +55,5 @@ def _table(name: str, table: Mapping[str, Any]) -> TableReport:
         ),
         faulty=faulty,
         reason=(table["error"] + (f" (first change: {at})" if at else "")) if faulty else table["put_off"],
-        remedy=_REMEDY if faulty else "",
+        remedy=FAULT_REMEDY if faulty else "",
     )

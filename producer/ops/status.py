@@ -6,13 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, Final
 
 from tailrace.producer.model.protocols import LogDistance
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.ops.counts import StreamStatus, TableStatus
+from tailrace.runtime.webhook import Webhook, WebhookEvent
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.watermark import MariaDbPosition
 
@@ -39,70 +41,11 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(slots=True)
-class TableStatus:
-    """One table."""
-
-    mode: TableMode = TableMode.WAITING
-    rows_estimated: int = 0
-    """From the server's statistics."""
-    rows_read: int = 0
-    """Rows of the snapshot that are in Kafka."""
-    splits_planned: int = 0
-    splits_done: int = 0
-    """Splits whose rows are in Kafka."""
-    splits_ended: int = 0
-    """Splits whose high watermark the binlog has passed: their certificate is written."""
-    records: int = 0
-    """Records of changes, tombstones included."""
-    error: str = ""
-    """Why the table is not captured, in mode ``error``."""
-    failed_at: dict[str, Any] = field(default_factory=dict)
-    """Where the first change is that was not written, in mode ``error``: of a table that was captured before."""
-    put_off: str = ""
-    """Why the snapshot of the table waits while those of others go on."""
-    changes_skipped: int = 0
-    """Rows events in mode ``error``."""
-    values_replaced: int = 0
-    """Values that the modes cannot represent (event.converting.failure.handling.mode=warn)."""
-    held_ms: int = 0
-    """Time for which the stream has waited for the snapshot of the table; no table was written meanwhile."""
-
-
-@dataclass(slots=True)
-class StreamStatus:
-    """How far the binlog is in Kafka. Counts start with the process."""
-
-    file: str = ""
-    pos: int = 0
-    gtids: str | None = ""
-    """None: the offset is file and position alone."""
-    barrier: str = ""
-    """What a snapshot reader waits for: "gtid_executed", "innodb_trx" (MariaDB, no GTIDs), "" before a commit."""
-    source_ts_us: int = 0
-    """Commit time of the last transaction at the source, microseconds since the epoch; 0 before the first."""
-    received_ts_us: int = 0
-    """Time of the last event or heartbeat of the source by the producer's clock; 0 before the first."""
-    committed_ts_us: int = 0
-    """Time of the last Kafka transaction of the stream by the producer's clock; 0 before the first."""
-    events: int = 0
-    """Rows events of captured tables."""
-    events_skipped: int = 0
-    """Rows events without records, because the rows of a split contain the changes."""
-    refused: int = 0
-    """Events that could not be written (event.processing.failure.handling.mode)."""
-    creates: int = 0
-    updates: int = 0
-    deletes: int = 0
-    """Records by the operation of their event, tombstones included."""
-    transactions: int = 0
-    """Transactions of the source."""
-    commits: int = 0
-    """Kafka transactions of the stream."""
-    disconnects: int = 0
-    moves: int = 0
-    """Times that a signal has set the position."""
-
+FAULT_REMEDY: Final = (
+    "remove the cause, which the log has with its hint; if the table is not captured again by itself, run tailrace "
+    "snapshot with it, or send the signal execute-snapshot"
+)
+"""Of a table in error."""
 
 CONFIRMED_US: Final = 5_000_000
 """For how long the end of the binlog counts as reached without another heartbeat; the source sends one a second."""
@@ -137,6 +80,7 @@ class Status:
         """The table for which the stream waits, and since when."""
         self.signals: Callable[[], Mapping[str, Any]] = dict
         """Returns what the session knows of signals, which sets it."""
+        self.webhook = Webhook()
 
     # -- the process --
 
@@ -188,7 +132,10 @@ class Status:
             status = self._table(table)
             changed = (status.mode, status.error) != (TableMode.ERROR, reason)
             status.mode, status.error, status.failed_at = TableMode.ERROR, reason, dict(at or {})
-            return changed
+        if changed:
+            details = {name: str(value) for name, value in (at or {}).items()}
+            self.webhook.post(WebhookEvent(self.prefix, "TableInError", str(table), reason, FAULT_REMEDY, details))
+        return changed
 
     def table_put_off(self, table: TableId, reason: str) -> None:
         """The snapshot of a table waits; empty: no more. The table may be removed by now."""
@@ -396,5 +343,6 @@ class Status:
             },
             "stream": stream,
             "signals": self.signals(),
+            "webhook": self.webhook.as_status(),
             "tables": tables,
         }

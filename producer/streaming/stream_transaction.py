@@ -87,7 +87,7 @@ class StreamTransaction:
         self._producer = producer
         self._registry = registry
         self._settings = settings
-        self._status = status
+        self.status = status
         self._heartbeat = heartbeat
         self._state_topic = state_topic(settings.prefix)
         self._stored = offset.position
@@ -225,7 +225,7 @@ class StreamTransaction:
         self._stored = self.offset.position
         self._since = time.monotonic()
         self._pause_until = 2 * self._since - began
-        self._status.stream_committed(offset.position.to_json())
+        self.status.stream_committed(offset.position.to_json())
 
     @property
     def _is_whole(self) -> bool:

@@ -9,7 +9,17 @@ from pydantic import SecretStr
 from tailrace.producer.config.value_types import TABLE_NAME
 from tailrace.producer.model.table import TableId
 from tailrace.runtime.config.section import Section, prefixed, supported
-from tailrace.runtime.config.value_types import SECRET, TEXT, TOPIC_PART, integer, set_of
+from tailrace.runtime.config.value_types import (
+    SECRET,
+    TEXT,
+    TOPIC_PART,
+    integer,
+    matching,
+    one_of,
+    secret,
+    set_of,
+)
+from tailrace.runtime.webhook import WebhookFormat
 
 
 class SignalsConfig(Section):
@@ -80,8 +90,19 @@ class NotificationsConfig(Section):
 
     channels: frozenset[str] = supported(
         "notification.enabled.channels",
-        set_of("sink", "log"),
+        set_of("sink", "log", "webhook"),
         default="",
-        doc="Notification channels, separated by commas: a topic (sink), the log (log).",
+        doc="Notification channels, separated by commas: a topic (sink), the log (log), an HTTP POST (webhook).",
     )
     topic: str | None = supported("notification.sink.topic.name", TOPIC_PART, doc="Topic of the channel sink.")
+    webhook_url: SecretStr | None = supported(
+        "tailrace.notification.webhook.url",
+        secret(matching(r"https?://\S+", "a URL that begins with http:// or https://")),
+        doc="URL of the channel webhook.",
+    )
+    webhook_format: WebhookFormat = supported(
+        "tailrace.notification.webhook.format",
+        one_of(WebhookFormat),
+        default="json",
+        doc="What the channel webhook posts: json, or slack, the `text` of Slack's incoming webhooks.",
+    )
