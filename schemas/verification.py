@@ -196,6 +196,8 @@ class Request:
     """The rows that are wanted; None: the sums."""
     texts: bool = False
     """Whether the texts of these rows are wanted, and not their checksums."""
+    sample: int = BUCKETS
+    """How many buckets the sums are of, the first ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,7 @@ def from_line(line: bytes | str) -> Record:
                 "columns": tuple(found["columns"]),
                 "keys": None if keys is None else Keys(keys["modulus"], tuple(keys["numbers"])),
                 "texts": found.get("texts", False),
+                "sample": found.get("sample", BUCKETS),
             }
         return kind(**found)
     except (ValueError, LookupError, TypeError, AttributeError) as error:

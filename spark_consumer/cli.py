@@ -101,12 +101,18 @@ def verify(
     topics: Annotated[
         bool, typer.Option("--topics", help="Compares the last record of each key of the topics, and no target.")
     ] = False,
+    sample: Annotated[
+        str | None, typer.Option("--sample", help="Compares a part of the keys, such as 1%: each time the same.")
+    ] = None,
     certificates: Annotated[
         bool,
         typer.Option(
             "--certificates", help="Compares the topics with the END watermarks of their snapshots, without the source."
         ),
     ] = False,
+    metrics_file: Annotated[
+        Path | None, typer.Option("--metrics-file", help="Gets the metrics of the run, for Prometheus's node exporter.")
+    ] = None,
     settings: Settings = None,
     debug: Debug = False,
 ) -> None:
@@ -117,18 +123,18 @@ def verify(
         loaded = load(consumer, os.environ, parse_settings(settings))
         configure_logging(loaded.log_format, "debug" if debug else loaded.log_level)
         if certificates:
-            if repair or topics or source is not None:
-                raise ConfigError(["--certificates reads no source: leave out --repair, --topics and --source"])
+            if repair or topics or sample is not None or source is not None:
+                raise ConfigError(["--certificates takes no --repair, --topics, --sample and --source"])
             from tailrace.spark_consumer.verify import snapshot  # noqa: PLC0415
 
-            code = snapshot.verify(loaded, tables)
+            code = snapshot.verify(loaded, tables, metrics_file)
         else:
             if config is None:
                 raise ConfigError(["--config is missing: the configuration of the producer"])
-            if topics and repair:
-                raise ConfigError(["--topics repairs nothing yet: run --repair without it, which compares the targets"])
             from tailrace.spark_consumer.verify import command  # noqa: PLC0415
 
-            options = command.VerifyOptions(command.source_command(source, str(config)), tables, wait, repair, topics)
+            size = command.sample_size("100%" if sample is None else sample)
+            read = command.source_command(source, str(config))
+            options = command.VerifyOptions(read, tables, wait, repair, topics, size, metrics_file)
             code = command.verify(loaded, options)
     raise typer.Exit(code)

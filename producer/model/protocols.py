@@ -245,8 +245,8 @@ class SnapshotSession(SplitReader, Protocol):
     def canonical_text(self, column: Column, options: ValueOptions) -> CanonicalText:
         """Return the texts of a column. Raises NotComparedError."""
 
-    def bucket_sums(self, task: SplitQuery, texts: RowTexts) -> list[tuple[int, int, int]]:
-        """Return number, rows and XOR of the checksums of each bucket that a range has rows of."""
+    def bucket_sums(self, task: SplitQuery, texts: RowTexts, sample: int) -> list[tuple[int, int, int]]:
+        """Return number, rows and XOR of the checksums of each of the first buckets that a range has rows of."""
 
     def compared_rows(self, task: SplitQuery, texts: RowTexts, request: Request) -> list[tuple[str, str]]:
         """Return the text of the key, and the checksum or the text, of the requested rows of a range."""

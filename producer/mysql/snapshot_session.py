@@ -204,9 +204,9 @@ class MySqlSnapshotSession:
         """Return SQL."""
         return canonical.canonical_text(column, options)
 
-    def bucket_sums(self, task: SplitQuery, texts: RowTexts) -> list[tuple[int, int, int]]:
+    def bucket_sums(self, task: SplitQuery, texts: RowTexts, sample: int) -> list[tuple[int, int, int]]:
         """Aggregate on the server."""
-        answer = query(self._connection, split_sql.bucket_sums(task, texts))
+        answer = query(self._connection, split_sql.bucket_sums(task, texts, sample))
         if lost := sum(int(each[2]) for each in answer):
             raise _no_text(task, lost)
         return [(int(number), int(rows), int(high) << 64 | int(low)) for number, rows, _, high, low in answer]

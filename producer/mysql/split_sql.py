@@ -88,8 +88,8 @@ def _ordered(table: TableId, columns: Sequence[KeyColumn], span: Range, *, offse
     )
 
 
-def bucket_sums(task: SplitQuery, texts: RowTexts) -> str:
-    """Return the query for each bucket of a range: number, rows, rows without a text, XOR of the checksums' halves.
+def bucket_sums(task: SplitQuery, texts: RowTexts, sample: int) -> str:
+    """Return the query for the first buckets of a range: number, rows, rows without a text, XOR of checksums' halves.
 
     MySQL 5.7 and MariaDB have BIT_XOR of 64 bits only. The inner query of a range is not merged, so the checksum of a
     row is made once. That of a whole table, which is not cut, may not fit into memory.
@@ -98,7 +98,10 @@ def bucket_sums(task: SplitQuery, texts: RowTexts) -> str:
     xor = ", ".join(
         f"BIT_XOR(CAST(CONV({part},16,10) AS UNSIGNED))" for part in (f"LEFT(c,{half})", f"RIGHT(c,{half})")
     )
-    rows = f"SELECT {_number(joined(texts.key), BUCKETS)} AS b, {_checksum(joined(texts.row))} AS c FROM {_range(task)}"
+    number = _number(joined(texts.key), BUCKETS)
+    # A row without a text must not be left out silently.
+    chosen = f" AND COALESCE({number},0)<{sample}" if sample < BUCKETS else ""
+    rows = f"SELECT {number} AS b, {_checksum(joined(texts.row))} AS c FROM {_range(task)}{chosen}"
     once = "/*+ NO_MERGE(t) */ " if task.columns else ""
     return f"SELECT {once}b, COUNT(*), COUNT(*)-COUNT(c), {xor} FROM ({rows}) AS t GROUP BY b"
 

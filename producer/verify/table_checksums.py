@@ -31,6 +31,7 @@ from tailrace.producer.verify.progress import ProducerProgress
 from tailrace.producer.verify.repair import repair
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.verification import (
+    BUCKETS,
     CHECKSUM_DIGITS,
     BucketSum,
     ComparedColumn,
@@ -78,7 +79,7 @@ def answers(config: ProducerConfig, topic: str, requests: Iterable[Request | Rep
             reading = _Reading(config, session, tables[0], request.columns)
             reading.require(first.definition)
             low = session.low_watermark(progress.barrier(), BARRIER_TIMEOUT_S)
-            yield from reading.sums() if request.keys is None else reading.rows(request)
+            yield from reading.sums(request.sample) if request.keys is None else reading.rows(request)
             progress.wait_until_written(session.high_watermark(low), _WRITTEN_S)
             yield Window(begins, progress.ends(topic, committed=False))
 
@@ -103,13 +104,13 @@ class _Reading:
         self._splitter = ChunkSplitter(session, table, self._columns, settings)
         self.compared, self._texts = _compared(config, version.table, captured, session, columns)
 
-    def sums(self) -> Iterator[SumsProgress | BucketSum]:
-        """Yield the progress behind each range, then the sum of each bucket that has rows."""
+    def sums(self, sample: int) -> Iterator[SumsProgress | BucketSum]:
+        """Yield the progress behind each range, then the sum of each of the first buckets that has rows."""
         rows: dict[int, int] = defaultdict(int)
         sums: dict[int, int] = defaultdict(int)
-        estimated = self._session.estimated_rows(self._table.id)
+        estimated = self._session.estimated_rows(self._table.id) * sample // BUCKETS
         for task in self._tasks():
-            for number, count, xor in self._session.bucket_sums(task, self._texts):
+            for number, count, xor in self._session.bucket_sums(task, self._texts, sample):
                 rows[number] += count
                 sums[number] ^= xor
             yield SumsProgress(sum(rows.values()), estimated)

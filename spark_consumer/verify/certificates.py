@@ -36,7 +36,7 @@ class SplitResult(StrEnum):
     """It has records of a split whose certificate is not written yet, or is lost."""
 
 
-_FAULTS: Final = frozenset({SplitResult.MISSING, SplitResult.EXTRA, SplitResult.DIFFERENT})
+FAULTS: Final = frozenset({SplitResult.MISSING, SplitResult.EXTRA, SplitResult.DIFFERENT})
 
 
 class HeldSplit(NamedTuple):
@@ -78,7 +78,7 @@ class SnapshotResult:
     @property
     def different(self) -> bool:
         """Whether a split is certainly not what its certificate says."""
-        return any(self.counts[each] for each in _FAULTS)
+        return any(self.counts[each] for each in FAULTS)
 
     @property
     def decided(self) -> bool:

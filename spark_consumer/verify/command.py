@@ -7,6 +7,8 @@ argument, which a shell on another host could read.
 
 from __future__ import annotations
 
+import math
+import re
 import shlex
 import struct
 import subprocess
@@ -16,15 +18,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
-from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.schemas.verification import (
+    BUCKETS,
     NULL,
     BucketSum,
     ChosenKeys,
@@ -57,14 +61,8 @@ from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
 from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.transform.rules import Rules
 from tailrace.spark_consumer.verify.compare import Difference, Outcome, TableComparison, Topics
-from tailrace.spark_consumer.verify.tables import (
-    DIFFERENT,
-    EQUAL,
-    FAILED,
-    chosen_topics,
-    compare_each,
-    print_line,
-)
+from tailrace.spark_consumer.verify.run_metrics import DIFFERENT, EQUAL, FAILED, VerifiedTable
+from tailrace.spark_consumer.verify.tables import chosen_topics, compare_each, print_line
 from tailrace.spark_consumer.verify.topic_rows import TopicRows
 
 if TYPE_CHECKING:
@@ -115,11 +113,11 @@ class SourceChecksums:
         assert isinstance(first, ComparedTable)
         return first
 
-    def sums(self, columns: Collection[str]) -> tuple[dict[int, BucketSum], Window]:
-        """Return the sums of the buckets that have rows."""
+    def sums(self, columns: Collection[str], sample: int) -> tuple[dict[int, BucketSum], Window]:
+        """Return the sums of the first buckets, of those that have rows."""
         sums: dict[int, BucketSum] = {}
         begun = shown = time.monotonic()
-        for record in self._answer(Request(tuple(columns))):
+        for record in self._answer(Request(tuple(columns), sample=sample)):
             if isinstance(record, Window):
                 return sums, record
             if isinstance(record, SumsProgress):
@@ -129,7 +127,8 @@ class SourceChecksums:
                     shown = now
                 continue
             assert isinstance(record, BucketSum)
-            sums[record.bucket] = record
+            if record.bucket < sample:  # an earlier release sends all
+                sums[record.bucket] = record
         raise AssertionError
 
     def rows(self, columns: Collection[str], keys: Keys, *, texts: bool) -> tuple[dict[str, str], Window]:
@@ -185,6 +184,8 @@ class SourceChecksums:
 
 
 _QUERY: Final = "tailrace-verify"
+_NOT_REPAIRED: Final = frozenset({"hudi"})
+"""Sinks for which no test shows that their targets take the rows that are read again."""
 _SETTINGS: Final = {"spark.sql.ansi.enabled": "true"}
 
 
@@ -201,6 +202,10 @@ class VerifyOptions:
     """Whether the rows of keys that differ are read again."""
     topics: bool = False
     """Whether the topics are compared, and not the targets."""
+    sample: int = BUCKETS
+    """How many buckets of keys are compared."""
+    metrics: Path | None = None
+    """The file that gets the metrics of the run."""
 
 
 def source_command(command: str | None, config: str) -> list[str]:
@@ -209,9 +214,23 @@ def source_command(command: str | None, config: str) -> list[str]:
     return [*given, "checksums", "--config", config]
 
 
+def sample_size(text: str) -> int:
+    """Return how many buckets a percentage is, at least one. Raises ConfigError for another text."""
+    found = re.fullmatch(r"(\d{1,3}(?:\.\d{1,4})?)%", text, re.ASCII)
+    percent = float(found[1]) if found else 0.0
+    if not 0 < percent <= 100:
+        raise ConfigError([f"--sample {text!r} is no percentage such as 1% or 0.5%, of at most 100%"])
+    return max(1, math.ceil(BUCKETS * percent / 100))
+
+
 def verify(config: ConsumerConfig, options: VerifyOptions) -> int:
     """Compare in a session of its own; return the exit code."""
-    spark = session.build(config, [sink.plugin for sink in load_sinks(config)])
+    sinks = [sink.plugin for sink in load_sinks(config)]
+    if options.repair and not options.topics and any(plugin.name in _NOT_REPAIRED for plugin in sinks):
+        raise ConfigError(
+            ["--repair: targets of the sink hudi are not repaired yet; compare without it, and load the table again"]
+        )
+    spark = session.build(config, sinks)
     try:
         return compare_tables(spark, config, options)
     finally:
@@ -222,16 +241,16 @@ def compare_tables(spark: SparkSession, config: ConsumerConfig, options: VerifyO
     """Compare the tables; print a line for each key that differs, and log a line for each table."""
     with _opened(spark, config, options) as (names, sink_of, topics):
 
-        def compare(topic: str) -> int:
+        def compare(topic: str) -> VerifiedTable:
             topics.reading.schemas.refresh(spark)
             schema = topics.reading.schemas.versions(topic)[-1]
             if not options.topics:
                 _require_equal_shape(config.transforms.rules, schema)
             with SourceChecksums(options.source, topic) as source:
                 compared = TableComparison(spark, source, sink_of(topic), schema, topics, wait_s=options.wait_s)
-                return _log(topic, compared.run(_print, repair=options.repair))
+                return _log(topic, compared.run(_print, repair=options.repair, sample=options.sample), options.sample)
 
-        return compare_each(names, compare)
+        return compare_each(names, compare, options.metrics)
 
 
 def _require_equal_shape(rules: Rules, schema: TableSchema) -> None:
@@ -244,7 +263,7 @@ def _print(plan: ComparedTable, columns: Collection[str], difference: Difference
     print_line(shown_difference(plan, columns, difference))
 
 
-def _log(topic: str, result: Outcome) -> int:
+def _log(topic: str, result: Outcome, sample: int) -> VerifiedTable:
     differs, undecided = result.different.total(), result.undecided
     if result.excluded:
         log.warning("columns not compared", topic=topic, columns=dict(result.excluded))
@@ -255,9 +274,11 @@ def _log(topic: str, result: Outcome) -> int:
         rows=result.rows,
         **result.different,
         not_decided=undecided,
+        **({"compared": f"{sample} of {BUCKETS} buckets of keys"} if sample < BUCKETS else {}),
         **({"repaired": result.repaired} if result.repaired else {}),
     )
-    return DIFFERENT if differs else FAILED if undecided else EQUAL
+    code = DIFFERENT if differs else FAILED if undecided else EQUAL
+    return VerifiedTable(code, result.rows, sample, result.different, undecided)
 
 
 def shown_difference(plan: ComparedTable, columns: Collection[str], difference: Difference) -> dict[str, Any]:

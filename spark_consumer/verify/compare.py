@@ -129,10 +129,10 @@ class TableComparison:
         self._spark, self._source, self._sink, self._schema = spark, source, sink, schema
         self._topics, self._wait_s = topics, wait_s
 
-    def run(self, report: Report, *, repair: bool = False) -> Outcome:
+    def run(self, report: Report, *, repair: bool = False, sample: int = BUCKETS) -> Outcome:
         """Return the result. Raises TailraceError if the table cannot be compared.
 
-        ``repair``: the rows of keys that differ are read again.
+        ``repair``: the rows of keys that differ are read again. ``sample``: how many buckets are compared.
         """
         plan = self._source.plan()
         if repair:  # before the table is read
@@ -145,8 +145,8 @@ class TableComparison:
                 topic=plan.topic,
             )
         texts = RowTexts(plan, chosen.names)
-        sums, window = self._source.sums(chosen.names)
-        stored = bucket_sums(texts.checksums(self._target(window).rows))
+        sums, window = self._source.sums(chosen.names, sample)
+        stored = bucket_sums(texts.checksums(self._target(window).rows).where(fn.col("bucket") < sample))
         result = Outcome(sum(each.rows for each in sums.values()), chosen.excluded)
         unequal: list[str] = []
         differences = self._differing(texts, chosen.names, list(_parts(sums, stored)), None, result)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -37,20 +38,15 @@ from tailrace.spark_consumer.source.topics import subscribe_pattern
 from tailrace.spark_consumer.source.watermarks import read_certificates, splits_begun
 from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.verify.certificates import (
+    FAULTS,
     ComparedSplit,
     HeldSplit,
     SnapshotResult,
     SplitResult,
     compare_splits,
 )
-from tailrace.spark_consumer.verify.tables import (
-    DIFFERENT,
-    EQUAL,
-    FAILED,
-    chosen_topics,
-    compare_each,
-    print_line,
-)
+from tailrace.spark_consumer.verify.run_metrics import DIFFERENT, EQUAL, FAILED, VerifiedTable
+from tailrace.spark_consumer.verify.tables import chosen_topics, compare_each, print_line
 from tailrace.spark_consumer.verify.topic_rows import whole_topic, with_records
 
 if TYPE_CHECKING:
@@ -67,16 +63,18 @@ _SHOWN: Final = 10
 log = structlog.get_logger(__name__)
 
 
-def verify(config: ConsumerConfig, tables: str) -> int:
+def verify(config: ConsumerConfig, tables: str, metrics: Path | None = None) -> int:
     """Compare in a session of its own; return the exit code."""
     spark = session.build(config, [sink.plugin for sink in load_sinks(config)])
     try:
-        return compare_snapshots(spark, config, tables)
+        return compare_snapshots(spark, config, tables, metrics)
     finally:
         spark.stop()
 
 
-def compare_snapshots(spark: SparkSession, config: ConsumerConfig, tables: str = "") -> int:
+def compare_snapshots(
+    spark: SparkSession, config: ConsumerConfig, tables: str = "", metrics: Path | None = None
+) -> int:
     """Compare the splits of each table with their certificates; print those that are not equal, and the numbers."""
     client, prefix = config.kafka_client, config.topic_prefix
     watermarks = watermarks_topic(prefix)
@@ -99,7 +97,7 @@ def compare_snapshots(spark: SparkSession, config: ConsumerConfig, tables: str =
             policies.read(spark, [topic for topic in topics if ids.get(topic)])
             schemas.refresh(spark)
             proof = _Proof(spark, reading, certificates, ids, ControlTopic(watermarks, client))
-            return compare_each(topics, proof.compare)
+            return compare_each(topics, proof.compare, metrics)
     finally:
         admin.close()
 
@@ -114,8 +112,8 @@ class _Proof:
     ids: TopicIds
     watermarks: ControlTopic
 
-    def compare(self, topic: str) -> int:
-        """Print and log what is known of one table; return the exit code. Raises TailraceError if it cannot be read."""
+    def compare(self, topic: str) -> VerifiedTable:
+        """Print, log and return what is known of one table. Raises TailraceError if it cannot be read."""
         ends, created = self.certificates.ends.get(topic, []), self.certificates.created.get(topic)
         found = with_records(topic, whole_topic(self.spark, self.reading.source, topic, self.ids))
         held = held_splits(self.spark, self.reading, found)
@@ -172,7 +170,7 @@ def held_splits(spark: SparkSession, reading: Reading, found: TopicRange) -> dic
     }
 
 
-def _without_snapshot(topic: str, *, created: bool) -> int:
+def _without_snapshot(topic: str, *, created: bool) -> VerifiedTable:
     if created:
         log.warning("the topic has no snapshot: the table was created while it was captured", topic=topic)
     else:
@@ -183,7 +181,7 @@ def _without_snapshot(topic: str, *, created: bool) -> int:
             topic=topic,
         )
     print_line({"topic": topic, "result": "no snapshot", "splits": {}})
-    return EQUAL if created else FAILED
+    return VerifiedTable(EQUAL if created else FAILED)
 
 
 def _split_line(topic: str, split: ComparedSplit) -> dict[str, Any]:
@@ -202,7 +200,7 @@ def _numbers(rows: int, backfill: int, checksum: int | None) -> dict[str, Any]:
     return {"rows": rows, "backfill": backfill, "checksum": None if checksum is None else f"{checksum:016x}"}
 
 
-def _report(topic: str, result: SnapshotResult, found: TopicRange, gone: int | None) -> int:
+def _report(topic: str, result: SnapshotResult, found: TopicRange, gone: int | None) -> VerifiedTable:
     counts: Mapping[str, int] = {each.value: result.counts[each] for each in SplitResult}
     outcome = "different" if result.different else "equal" if result.decided else "not decided"
     begins = {number: each.start for number, each in found.partitions.items() if each.start > 0}
@@ -240,4 +238,7 @@ def _report(topic: str, result: SnapshotResult, found: TopicRange, gone: int | N
     numbers = {"former": result.former, "without_checksum": result.without_checksum}
     log.info("snapshot compared", topic=topic, result=outcome, rows=result.rows, **counts, **numbers)
     print_line({"topic": topic, "result": outcome, "rows": result.rows, "splits": {**counts, **numbers}})
-    return DIFFERENT if result.different else EQUAL if result.decided else FAILED
+    code = DIFFERENT if result.different else EQUAL if result.decided else FAILED
+    faults = {each.value: result.counts[each] for each in FAULTS}
+    undecided = result.counts[SplitResult.COMPACTED] + result.counts[SplitResult.WITHOUT_END]
+    return VerifiedTable(code, result.rows, result.counts.total(), faults, undecided)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import structlog
@@ -13,15 +15,19 @@ import structlog
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer.errors import as_tailrace_error
 from tailrace.spark_consumer.query import table_topics
+from tailrace.spark_consumer.verify.run_metrics import (
+    DIFFERENT,
+    EQUAL,
+    FAILED,
+    RunMetrics,
+    VerifiedTable,
+    require_folder,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.spark_consumer.config import ConsumerConfig
-
-EQUAL: Final = 0
-FAILED: Final = 1
-DIFFERENT: Final = 3
 
 log = structlog.get_logger(__name__)
 
@@ -47,18 +53,30 @@ def chosen_topics(
     return topics
 
 
-def compare_each(topics: Iterable[str], compare: Callable[[str], int]) -> int:
-    """Compare each table; return the exit code for all. One that cannot be compared is logged."""
-    codes = set()
+def compare_each(topics: Iterable[str], compare: Callable[[str], VerifiedTable], metrics: Path | None) -> int:
+    """Compare each table; return the exit code for all. One that cannot be compared is logged.
+
+    ``metrics``: the file that gets them. Raises ConfigError, before all of that, if it has no folder.
+    """
+    require_folder(metrics)
+    run, codes = RunMetrics(), set()
     for topic in topics:
+        started, result = time.monotonic(), VerifiedTable(FAILED)
         try:
-            codes.add(compare(topic))
+            result = compare(topic)
         except Exception as error:  # noqa: BLE001 - the other tables are compared
             log.error(
                 "table not compared",
                 topic=topic,
                 error=str(as_tailrace_error(error, "the table cannot be compared")),
             )
+        codes.add(result.code)
+        run.add(topic, result, time.monotonic() - started)
+    if metrics is not None:
+        try:
+            run.write(metrics)
+        except OSError as error:
+            log.error("the metrics are not written", hint="look at --metrics-file", file=str(metrics), error=str(error))
             codes.add(FAILED)
     return next(code for code in (DIFFERENT, FAILED, EQUAL) if code in codes)
 

@@ -52,9 +52,9 @@ class Verified:
     def __init__(self, spark: SparkSession, given: dict[str, str], source: Path) -> None:
         self.spark, self.given, self._source = spark, given, source
 
-    def run(self, wait_s: float = 120, *, repair: bool = False, topics: bool = False) -> int:
-        """Compare; return the exit code."""
-        options = VerifyOptions(source_command(None, str(self._source)), "", wait_s, repair, topics)
+    def run(self, wait_s: float = 120, **chosen: Any) -> int:
+        """Compare; return the exit code. ``chosen``: other fields of the options."""
+        options = VerifyOptions(source_command(None, str(self._source)), wait_s=wait_s, **chosen)
         return compare_tables(self.spark, config.parse(self.given), options)
 
     @contextmanager

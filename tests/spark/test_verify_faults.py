@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 import orjson
 import pytest
 from confluent_kafka import Producer
+from structlog.testing import capture_logs
 
+from tailrace.schemas.verification import BUCKETS
+from tailrace.spark_consumer.verify.command import sample_size
 from tests.embedded.kafka import KafkaBroker
 from tests.sinks.jdbc_backend import JdbcBackend, serve
 from tests.spark.running import consume, settings
@@ -188,6 +194,25 @@ def test_the_last_record_of_each_key_of_a_topic_is_compared_with_the_source(
         expected = planted_in_topic(verified, kafka_broker, f"{prefix}.{database.name}.t")
         assert verified.run(topics=True) == 3
         assert reported(capfdbinary) == expected
+
+        # A part of the keys is the same one in each run, and its result says so.
+        part = {key: how for key, how in expected.items() if crc32(str(key[0]).encode()) % BUCKETS < sample_size("36%")}
+        assert 0 < len(part) < len(expected)
+        metrics = tmp_path / "verify.prom"
+        with capture_logs() as logs:
+            assert verified.run(topics=True, sample=sample_size("36%"), metrics=metrics) == 3
+        assert reported(capfdbinary) == part
+        [entry] = [each for each in logs if each["event"] == "table compared"]
+        assert entry["compared"] == "1475 of 4096 buckets of keys"
+        assert 150 < entry["rows"] < 400
+        differences = re.findall(
+            r'table_differences{difference="(\w+)".* ([\d.]+)', metrics.read_text(encoding="utf-8")
+        )
+        assert {kind: float(count) for kind, count in differences} == Counter(part.values())
+
+        assert verified.run(topics=True, repair=True) == 0
+        assert reported(capfdbinary) == expected
+        assert verified.run(topics=True) == 0
 
 
 def planted_in_topic(verified: Verified, broker: KafkaBroker, topic: str) -> dict[tuple[int], str]:

@@ -13,6 +13,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.hudi_keys import check_key, check_names
 from tailrace.spark_consumer.sink.hudi_sink import HudiOptions
 from tailrace.spark_consumer.source.json_decoder import row_type
+from tailrace.spark_consumer.verify.command import VerifyOptions, verify
 from tests.spark.records import connect, table_schema
 
 GIVEN = {
@@ -81,3 +82,8 @@ def test_keys_of_integers_texts_and_dates_are_taken() -> None:
 
     check_names(schema)
     check_key(schema, _types(schema))
+
+
+def test_a_repair_of_hudi_tables_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(ConfigError, match="targets of the sink hudi are not repaired yet"):
+        verify(config.parse(GIVEN), VerifyOptions(["false"], repair=True))

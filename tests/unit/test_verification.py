@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
+from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.verification import (
     BucketSum,
     ChosenKeys,
@@ -22,7 +23,7 @@ from tailrace.schemas.verification import (
     to_line,
 )
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.verify.command import shown_difference
+from tailrace.spark_consumer.verify.command import sample_size, shown_difference
 from tailrace.spark_consumer.verify.compare import Difference, with_reports
 
 TABLE = ComparedTable(
@@ -52,6 +53,7 @@ TABLE = ComparedTable(
         Request(("a", "b c")),
         Request(("a",), Keys.of_texts(["1,C3BC", "N"])),
         Request(("a",), Keys.of_texts(["1,C3BC", "N"]), texts=True),
+        Request(("a",), sample=41),
         RepairRequest(ChosenKeys(("a", "b c"), ("1,C3BC", "N,2"))),
     ],
 )
@@ -120,3 +122,16 @@ def test_differences_are_reported_also_if_a_later_part_cannot_be_compared() -> N
     fails, reported = False, []
     assert list(with_reports(known, with_rows, reported.append)) == known
     assert reported == [Difference("1", "missing", ("1,a", [])), known[1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "buckets"), [("1%", 41), ("0.01%", 1), ("50%", 2048), ("99.99%", 4096), ("100%", 4096)]
+)
+def test_a_sample_is_some_of_the_buckets(text: str, buckets: int) -> None:
+    assert sample_size(text) == buckets
+
+
+@pytest.mark.parametrize("text", ["", "1", "0%", "101%", "-1%", "1e1%", "% ", "nan%"])
+def test_a_sample_that_is_no_percentage_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--sample"):
+        sample_size(text)
