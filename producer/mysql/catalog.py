@@ -27,7 +27,7 @@ from tailrace.runtime.errors import SchemaError
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
-FULL_METADATA: Final = "SET GLOBAL binlog_row_metadata=FULL avoids it"
+FULL_METADATA: Final = "SET GLOBAL binlog_row_metadata=FULL avoids it (since MySQL 8.0)"
 SYSTEM_DATABASES: Final = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 
 
@@ -74,7 +74,7 @@ def _as_logged(found: CatalogTable | SchemaError) -> TableVersion | SchemaError:
         if column.charset in _FOUR_BYTES and any("?" in label for label in column.enum_values):
             return TableDefinitionError(
                 f"the labels of column {column.name} are not known: the catalog has ? for characters of four bytes",
-                hint=FULL_METADATA,
+                hint="SET GLOBAL binlog_row_metadata=FULL (since MySQL 8.0), choose other labels, or exclude the table",
             )
         has_digits = column.data_type != "float"
         columns.append(

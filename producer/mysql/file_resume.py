@@ -40,7 +40,7 @@ def resume_in_file(
     if stored.file not in names:
         raise BinlogError(
             "the source no longer has the binlog file in which the producer stopped",
-            hint=f"{_NEW}; keep binlog files longer (binlog_expire_logs_seconds)",
+            hint=f"{_NEW}; keep binlog files longer (binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7)",
             file=stored.file,
             oldest=names[0],
         )
@@ -120,5 +120,5 @@ def _require_server(session: Connection[Any], stored: FileOffset) -> None:
     if database.has_gtids(session):
         raise BinlogError(
             "gtid_mode of the source is ON, and the stored offset is a position without GTIDs",
-            hint=f"SET PERSIST gtid_mode = ON_PERMISSIVE, or {_NEW}: from then on the offset has GTIDs",
+            hint=f"set gtid_mode = ON_PERMISSIVE, or {_NEW}: from then on the offset has GTIDs",
         )

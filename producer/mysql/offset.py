@@ -16,7 +16,7 @@ from tailrace.producer.errors import BinlogError, SourceUnavailableError
 from tailrace.producer.model.binlog_events import PositionAdvanced, QueryEvent, TransactionBegin, TransactionCommit
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql import connection as database
-from tailrace.producer.mysql import xa_commits
+from tailrace.producer.mysql import engine_commits, xa_commits
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.schemas.sequence import file_number
 from tailrace.schemas.watermark import BinlogPosition, read_position
@@ -110,6 +110,8 @@ class MySqlOffset(NamedTuple):
         self.wait_until_executed(session, timeout_s)
         visible = self._replace(gtids=GtidSet.parse(database.executed_gtids(session)))
         xa_commits.wait_until_visible(session, max(0.0, until - time.monotonic()))
+        if xa_commits.hides_applied(session):
+            engine_commits.visible_end(session, max(0.0, until - time.monotonic()))
         return visible
 
     # -- form --------------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def check(
 
 
 def server_is_supported(source: CheckedSource) -> Iterator[str]:
-    """MySQL since 8.0.1: older servers and MariaDB do not log column names and signs as needed."""
+    """MySQL since 5.7.20, not MariaDB: sessions of older servers have no transaction_isolation."""
     version = source.settings.get("version", "")
     for name, why in _NO_BINLOG.items():
         if name.lower() in version.lower():
@@ -79,9 +79,27 @@ def server_is_supported(source: CheckedSource) -> Iterator[str]:
     if "mariadb" in version.lower():
         yield f"the server is {version}: it is not MySQL; set connector.class=mariadb"
         return
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-    if numbers < (8, 0, 1):
-        yield f"the server is MySQL {version}, which cannot log column names and signs; upgrade to 8.0.14 or newer"
+    numbers = _numbers(version)
+    if numbers < _OLDEST or _EIGHT <= numbers < _FIRST_EIGHT:
+        yield f"the server is MySQL {version}, which is too old; upgrade to 8.0.14 or newer, or to 5.7.20 or newer"
+
+
+_OLDEST: Final = (5, 7, 20)
+_EIGHT: Final = (8,)
+_FIRST_EIGHT: Final = (8, 0, 1)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _is_57(source: CheckedSource) -> bool:
+    return _numbers(source.settings.get("version", "")) < _EIGHT
+
+
+def _set(source: CheckedSource, setting: str) -> str:
+    """Return what sets a global variable for good."""
+    return f"SET GLOBAL {setting}, and set it in the option file" if _is_57(source) else f"SET PERSIST {setting}"
 
 
 _NO_BINLOG: Final = {
@@ -109,7 +127,8 @@ def binlog_has_complete_rows(source: CheckedSource) -> Iterator[str]:
     for name, expected, why in COMPLETE_ROWS:
         seen = source.settings.get(name, expected)
         if seen.upper() != expected:
-            yield f"{name} is {seen}: {why}; SET PERSIST {name} = '{expected}'"
+            value = f"{name} = '{expected}'"
+            yield f"{name} is {seen}: {why}; {_set(source, value)}"
     options = source.settings.get("binlog_row_value_options", "")
     if options:
         yield (
@@ -123,21 +142,20 @@ def transactions_are_seen(source: CheckedSource) -> Iterator[str]:
     if _has_gtids(source):
         consistency = source.settings.get("enforce_gtid_consistency", "OFF")
         if consistency != "ON":
-            yield f"enforce_gtid_consistency is {consistency}; SET PERSIST enforce_gtid_consistency = ON"
+            yield f"enforce_gtid_consistency is {consistency}; {_set(source, 'enforce_gtid_consistency = ON')}"
         return
     mode = source.settings.get("gtid_mode", "OFF")
+    switch_on = f"{_set(source, 'gtid_mode = ON')} (step by step: OFF_PERMISSIVE, ON_PERMISSIVE, ON)"
     if not sees_commits(source.session):
         name = account(source.session)
         yield (
             f"gtid_mode is {mode}, and the account {name} lacks PROCESS, which then shows what a snapshot waits for; "
-            f"SET PERSIST gtid_mode = ON (step by step: OFF_PERMISSIVE, ON_PERMISSIVE, ON), or "
-            f"GRANT PROCESS ON *.* TO {name}"
+            f"{switch_on}, or GRANT PROCESS ON *.* TO {name}"
         )
     for (engine,) in query(source.session, OTHER_ENGINES):
         yield (
             f"gtid_mode is {mode}, and the server has the transactional engine {engine}: when its commits become "
-            "visible is known by GTIDs only; SET PERSIST gtid_mode = ON (step by step: OFF_PERMISSIVE, ON_PERMISSIVE, "
-            "ON), or start the server without the engine"
+            f"visible is known by GTIDs only; {switch_on}, or start the server without the engine"
         )
 
 
@@ -155,7 +173,7 @@ OTHER_ENGINES: Final = (
 def server_id_is_unique(source: CheckedSource) -> Iterator[str]:
     """The server disconnects a binlog reader when another one connects with the same id."""
     if int(source.settings.get("server_id", "0")) == 0:
-        yield "server_id of the server is 0: it sends its binlog to nobody; SET PERSIST server_id = 1"
+        yield f"server_id of the server is 0: it sends its binlog to nobody; {_set(source, 'server_id = 1')}"
     yield from server_id_in_use(source, "SHOW SLAVE HOSTS", "SHOW REPLICAS")
 
 
@@ -204,12 +222,15 @@ def statements_are_logged(source: CheckedSource) -> Iterator[str]:
 
     binlog_do_db and binlog_ignore_db judge a statement by the database in use, and rows by their own.
     """
-    metadata = source.settings.get("binlog_row_metadata", "FULL")
+    metadata = source.settings.get("binlog_row_metadata", _NO_METADATA)
     options = excluded_databases(if_granted(source.session, "SHOW MASTER STATUS", "SHOW BINARY LOG STATUS") or ())
     if metadata.upper() != "FULL" and options:
+        fix = "start the server without these options"
+        if not _is_57(source):
+            fix = "SET PERSIST binlog_row_metadata = 'FULL'"
         yield (
             f"binlog_row_metadata is {metadata}, and the binlog lacks statements that are run with another database in "
-            f"use ({options}), so the names of columns are not known; SET PERSIST binlog_row_metadata = 'FULL'"
+            f"use ({options}), so the names of columns are not known; {fix}"
         )
 
 
@@ -259,7 +280,7 @@ def binlog_is_durable(source: CheckedSource) -> Iterator[str]:
     for name, why in DURABLE:
         seen = source.settings.get(name, "1")
         if seen != "1":
-            yield f"{name} is {seen}: {why}; SET PERSIST {name} = 1"
+            yield f"{name} is {seen}: {why}; {_set(source, f'{name} = 1')}"
 
 
 def xa_commits_are_seen(source: CheckedSource) -> Iterator[str]:
@@ -286,13 +307,16 @@ def positions_have_gtids(source: CheckedSource) -> Iterator[str]:
 
 def definitions_are_proven(source: CheckedSource) -> Iterator[str]:
     """Without full metadata the log has no names, labels and keys."""
-    seen = source.settings.get("binlog_row_metadata", "FULL")
+    seen = source.settings.get("binlog_row_metadata", _NO_METADATA)
     if seen.upper() != "FULL":
+        avoid = "MySQL 8.0 can avoid it" if _is_57(source) else "SET PERSIST binlog_row_metadata = 'FULL' avoids it"
         yield (
             f"binlog_row_metadata is {seen}: the names of columns come from the catalog; a table that is altered again "
-            "before its rows are read is read as a whole; SET PERSIST binlog_row_metadata = 'FULL' avoids it"
+            f"before its rows are read is read as a whole; {avoid}"
         )
 
+
+_NO_METADATA: Final = "not known to the server"
 
 Check = Callable[[CheckedSource], Iterator[str]]
 

@@ -49,7 +49,7 @@ def read_history(session: Connection[Any]) -> ServerHistory:
     if not database.has_gtids(session):
         raise BinlogError(
             "gtid_mode of the source is not ON, and the stored offset is a set of GTIDs",
-            hint="SET PERSIST gtid_mode = ON, or take a new snapshot under another topic.prefix, or with "
+            hint="set gtid_mode = ON, or take a new snapshot under another topic.prefix, or with "
             "snapshot.mode=when_needed",
         )
     purged = GtidSet.parse(database.purged_gtids(session))
@@ -113,7 +113,7 @@ def _require_binlog(history: ServerHistory, stored: MySqlOffset) -> None:
         raise BinlogError(
             "the source has purged binlog files that were not read yet",
             hint="take a new snapshot under another topic.prefix, and keep binlog files longer "
-            "(binlog_expire_logs_seconds)",
+            "(binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7)",
             read=str(stored.gtids),
             purged=str(history.purged),
         )

@@ -25,6 +25,7 @@ from pymysql.connections import Connection
 
 from tailrace.producer.errors import BinlogError, SourceUnavailableError
 from tailrace.producer.mysql import connection as database
+from tailrace.producer.mysql import xa_commits
 from tailrace.producer.mysql.file_offset import FileOffset
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
@@ -69,6 +70,10 @@ def named_offset(session: Connection[Any], text: str) -> MySqlOffset:
 _WITH_UUID: Final = re.compile(r"\s*[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\s*:")
 
 
+_LOGGED_S: Final = 60.0
+"""How long an XA commit may run that a SELECT sees before the binlog has it."""
+
+
 def take_low(session: Connection[Any], barrier: MySqlOffset, timeout_s: float) -> MySqlOffset:
     """Wait for the barrier, then return the low watermark, whose coordinates are at or after those of the barrier.
 
@@ -80,7 +85,8 @@ def take_low(session: Connection[Any], barrier: MySqlOffset, timeout_s: float) -
 
 
 def take_high(session: Connection[Any], low: MySqlOffset) -> MySqlOffset:
-    """Return the high watermark: the end of the binlog after the SELECT."""
+    """Return the high watermark: the end of the binlog after the SELECT, once it has all that the SELECT saw."""
+    xa_commits.wait_until_logged(session, _LOGGED_S)
     high = current_offset(session, epoch=low.epoch)
     require_same_server(low.server_uuid, high.server_uuid)
     return high

@@ -3,7 +3,9 @@
 Servers before 8.0.33 add the GTID of some XA commits to ``gtid_executed`` before the engine commits: of XA COMMIT in
 another session than that of the XA PREPARE, and of XA COMMIT … ONE PHASE, also if a replica applies them. The thread
 that commits shows that it does until the rows are visible. The order was measured on 8.0.15 (this one) and 8.0.33
-(the engine first); a version between them is taken for one of this order. On 5.7.22 it holds for ONE PHASE only.
+(the engine first); a version between them is taken for one of this order. MySQL 5.7 (5.7.22) has it for ONE PHASE only,
+and shows no commit of a replica that does (``hides_applied``). There the engine commits before the binlog has an XA
+COMMIT of another session: a high watermark waits for those too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.mysql.connection import query
 
 _ENGINE_FIRST: Final = (8, 0, 33)
+_LOG_FIRST: Final = (8,)
 _PAUSE_S: Final = 0.02
 
 # No text that the pattern finds: other readers ask the same. A thread that applies ONE PHASE has no such statement.
@@ -32,7 +35,15 @@ _STATEMENT: Final = re.compile(rb"\bXA\b.*\bCOMMIT\b", re.IGNORECASE | re.DOTALL
 
 def commits_early(version: str) -> bool:
     """Return whether a server of this version may execute the GTID of an XA commit before its rows are visible."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < _ENGINE_FIRST
+    return _numbers(version) < _ENGINE_FIRST
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _version(session: Connection[Any]) -> str:
+    return str(query(session, "SELECT @@version")[0][0])
 
 
 def sees_commits(session: Connection[Any]) -> bool:
@@ -52,12 +63,25 @@ def wait_until_visible(session: Connection[Any], timeout_s: float) -> None:
     Raises SourceError if that cannot be known: the account lacks PROCESS, and the server has run XA transactions.
     Raises SourceUnavailableError after ``timeout_s``.
     """
-    if not commits_early(version := str(query(session, "SELECT @@version")[0][0])):
+    if not commits_early(version := _version(session)):
         return
     if not sees_commits(session):
         _require_no_xa(session, version)
         return
     wait_for_commits(session, timeout_s)
+
+
+def hides_applied(session: Connection[Any]) -> bool:
+    """Return whether a replica may apply an XA COMMIT … ONE PHASE that nothing but InnoDB's list shows: MySQL 5.7."""
+    return (
+        _numbers(_version(session)) < _LOG_FIRST and sees_commits(session) and bool(query(session, "SHOW SLAVE STATUS"))
+    )
+
+
+def wait_until_logged(session: Connection[Any], timeout_s: float) -> None:
+    """Wait until the binlog has every XA transaction that is visible now; raises as ``wait_until_visible``."""
+    if _numbers(_version(session)) < _LOG_FIRST:
+        wait_until_visible(session, timeout_s)
 
 
 def wait_for_commits(session: Connection[Any], timeout_s: float) -> None:

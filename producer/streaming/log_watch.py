@@ -74,7 +74,8 @@ class LogWatch:
         self._warned_at = now
         log.warning(
             "the source may purge the binlog that is still to be read",
-            hint="keep binlog files longer (binlog_expire_logs_seconds), and look why the producer is behind",
+            hint="keep binlog files longer (binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7), and look why "
+            "the producer is behind",
             purge_left_s=round(left),
             files_behind=distance.files,
             bytes_behind=distance.bytes,

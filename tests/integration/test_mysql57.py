@@ -5,14 +5,32 @@ from __future__ import annotations
 import math
 import random
 import struct
+import threading
 from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
 
+import pymysql
 import pytest
 
+from tailrace.producer.errors import PrerequisiteError, SourceUnavailableError
+from tailrace.producer.mysql import watermark, xa_commits
+from tailrace.producer.mysql.connection import connect
+from tailrace.producer.mysql.prerequisites import check
+from tailrace.producer.mysql.source import MySqlSource
 from tests.embedded.mysql import MySqlServer
+from tests.integration.test_minimal_capture import Topics, in_error
+from tests.support.binlog import settings_of
+from tests.support.capture import CaptureThread, eventually, properties, records_of
 from tests.support.codec import BothSources
+from tests.support.commit_hold import HeldServer, prepare_commit
 from tests.support.database import Database
+from tests.support.replication import REPLICA_SETTINGS, follow, run
+from tests.support.unseen_commits import WITHOUT_GTIDS
 from tests.support.values import value_options
+
+if TYPE_CHECKING:
+    from tests.embedded.kafka import KafkaBroker
 
 VERSION = "5.7.22"
 pytestmark = pytest.mark.mysql(VERSION)
@@ -95,3 +113,162 @@ def test_doubles_in_json_are_those_of_a_select(old: Database) -> None:
 
     assert sorted(logged) == sorted(both.selected(table, options))
     assert logged[-1][1] == b'{"id":-1,"j":"[1,1,1.0,1.00000,-0,\\"x: 1.0\\"]"}'
+
+
+def _columns(database: Database) -> None:
+    columns = ", ".join(f"c{at} {kind}" for at, kind in enumerate(COLUMNS))
+    database.execute(f"CREATE TABLE v (id INT UNSIGNED PRIMARY KEY, {columns}) CHARACTER SET utf8mb4")
+
+
+def _insert(database: Database, number: int) -> None:
+    # The bytes of a JSON value are of a type with another number in MySQL 8.0.
+    literals = [literal.replace("x'01', NOW(6)", "2.5, DATE'2020-01-01'") for literal, _ in COLUMNS.values()]
+    database.execute(f"INSERT INTO v VALUES ({number}, {', '.join(literals)})")
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("settings", [pytest.param({}, id="gtids"), pytest.param(WITHOUT_GTIDS, id="without-gtids")])
+def test_rows_changes_ddl_and_a_restart(settings: dict[str, object], kafka_broker: KafkaBroker, prefix: str) -> None:
+    """What a reader has of the topics is what the server has, and all is streamed in the end."""
+    with MySqlServer(version=VERSION, settings=settings) as server:
+        old = Database(server, "captured")
+        topics = Topics(kafka_broker, prefix, old)
+        tables = ("t", "u", "swapped")
+        for table in tables:
+            old.execute(f"CREATE TABLE {table} (id INT UNSIGNED PRIMARY KEY, a INT, b INT, e ENUM('x','y'))")
+            old.execute(f"INSERT INTO {table} VALUES (1, 1, 10, 'x'), (4294967295, 2, 20, 'y')")
+        given = properties(server, kafka_broker, prefix, old.name)
+        with CaptureThread(given) as capture:
+            capture.wait_snapshot()
+            old.execute("INSERT INTO t VALUES (3, 3, 30, 'x')")
+            topics.wait_equal("t")
+            old.execute("ALTER TABLE t CHANGE a c INT, CHANGE b a INT")
+            old.execute("INSERT INTO t VALUES (4, 4, 40, 'y')")
+            old.execute("CREATE TABLE gone (id INT PRIMARY KEY)")
+            with pytest.raises(pymysql.OperationalError, match="Unknown table"):
+                old.execute("DROP TABLE gone, missing")
+            old.execute("INSERT INTO u VALUES (3, 3, 30, 'x')")
+            topics.wait_equal("u", "swapped")
+            assert {"id": 4, "c": 4, "a": 40, "e": "y"} in topics.changes("t")
+            assert capture.status.snapshot()["stream"]["row_metadata"] is None
+        for statement in (
+            "INSERT INTO t VALUES (5, 5, 50, 'y')",
+            "INSERT INTO u VALUES (4, 4, 40, 'y')",
+            "ALTER TABLE u CHANGE a z INT",
+            "INSERT INTO u VALUES (5, 5, 50, 'y')",
+            "CREATE TABLE g (id INT UNSIGNED PRIMARY KEY, b INT, a INT, e ENUM('x','y'))",
+            "INSERT INTO g SELECT id, a, b, e FROM swapped",
+            "RENAME TABLE swapped TO former, g TO swapped",
+            "INSERT INTO swapped VALUES (4, 4, 40, 'y')",
+        ):
+            old.execute(statement)
+        with CaptureThread(given) as capture:
+            topics.wait_equal("swapped")
+            for statement in ("UPDATE t SET a = 0", "UPDATE u SET z = 0", "DELETE FROM swapped WHERE id = 1"):
+                old.execute(statement)
+            topics.wait_equal(*tables)
+            eventually(lambda: not in_error(capture), "no table in error")
+    assert {"id": 5, "c": 5, "a": 50, "e": "y"} in topics.changes("t")
+    assert {"id": 4, "a": 4, "b": 40, "e": "y"} in topics.changes("u"), "before the statement"
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_records_are_those_of_a_newer_server(server: MySqlServer, kafka_broker: KafkaBroker, prefix: str) -> None:
+    """All types, by the snapshot and by the stream; only JSON prints its doubles in another way."""
+    found = {}
+    with MySqlServer(version="8.0.15") as newer:
+        for each, topic in ((server, f"{prefix}a"), (newer, f"{prefix}b")):
+            database = Database(each, "types")
+            _columns(database)
+            _insert(database, 1)
+            with CaptureThread(properties(each, kafka_broker, topic, "types")) as capture:
+                capture.wait_snapshot()
+                _insert(database, 2)
+                database.execute("UPDATE v SET c0 = NULL")
+                database.execute("DELETE FROM v")
+                capture.wait_position(each)
+            read = records_of(kafka_broker.bootstrap, topic, "types", "v")
+            found[each.version] = [
+                (record.json["op"], record.json["before"], record.json["after"]) for record in read if record.value
+            ]
+            database.drop()
+    json = f"c{len(COLUMNS) - 1}"
+    texts = {version: {row[json] for _, *rows in found[version] for row in rows if row} for version in found}
+    assert texts == {
+        "5.7.22": {'[1,-0,1.0,100000000000000000000,2.5,"2020-01-01"]'},
+        "8.0.15": {'[1.0,-0.0,1.0,100000000000000000000,2.5,"2020-01-01"]'},
+    }
+    for records in found.values():
+        for _, *rows in records:
+            for row in filter(None, rows):
+                del row[json]
+    assert found["5.7.22"] == found["8.0.15"]
+    assert [op for op, _, _ in found["5.7.22"]] == ["r", "c", "u", "u", "d", "d"]
+
+
+def test_hints_are_those_of_the_version(server: MySqlServer) -> None:
+    """The server has no SET PERSIST; a statement of a hint is one that it understands."""
+    run(server, "SET GLOBAL binlog_row_image = MINIMAL")
+    try:
+        with (
+            MySqlSource(settings_of(server), server_id=4711).connect() as session,
+            pytest.raises(PrerequisiteError) as failure,
+        ):
+            check(session, (), server_id=4711)
+    finally:
+        run(server, "SET GLOBAL binlog_row_image = FULL")
+    [problem] = failure.value.problems
+    assert problem.endswith("SET GLOBAL binlog_row_image = 'FULL', and set it in the option file")
+    with MySqlSource(settings_of(server), server_id=4711).connect() as session:
+        notes = check(session, (), server_id=4711)
+    assert not any("PERSIST" in note for note in notes)
+    assert any("sync_binlog is 0" in note and note.endswith("in the option file") for note in notes)
+    assert any("MySQL 8.0 can avoid it" in note for note in notes)
+
+
+def test_an_xa_commit_that_a_select_sees_is_waited_for_until_it_is_logged(server: MySqlServer) -> None:
+    """That of another session is visible first: a position behind the SELECT must have it."""
+    run(server, "CREATE DATABASE xa", "CREATE TABLE xa.t (v INT)", "INSERT INTO xa.t VALUES (0)")
+    run(server, "SET GLOBAL sync_binlog = 1", "SET GLOBAL binlog_group_commit_sync_delay = 1000000")
+    waited = False
+    try:
+        with closing(connect(settings_of(server))) as session:
+            low = watermark.current_offset(session)
+            for number in range(1, 20):
+                commit = prepare_commit(server, "other session", "UPDATE xa.t SET v = v + 1", f"x{number}")
+                thread = threading.Thread(target=commit)
+                thread.start()
+                eventually(lambda: run(server, "SELECT v FROM xa.t") == [(number,)], "the row", 60)  # noqa: B023
+                try:
+                    xa_commits.wait_until_logged(session, 0)
+                except SourceUnavailableError as error:
+                    waited = "an XA commit on the server does not end" in str(error)
+                high = watermark.take_high(session, low)
+                thread.join(60)
+                assert high.coordinates == watermark.current_offset(session).coordinates
+                if waited:
+                    break
+    finally:
+        run(server, "SET GLOBAL binlog_group_commit_sync_delay = 0", "SET GLOBAL sync_binlog = 0", "DROP DATABASE xa")
+    assert waited
+
+
+@pytest.mark.long
+def test_a_replica_that_applies_a_commit_in_one_phase_is_waited_for() -> None:
+    """Its GTID is executed before its row is visible, and its thread shows neither a statement nor a state."""
+    with MySqlServer(version=VERSION) as primary, HeldServer(version=VERSION, settings=REPLICA_SETTINGS) as replica:
+        follow(replica, primary)
+        run(primary, "CREATE DATABASE d", "CREATE TABLE d.t (v INT)", "INSERT INTO d.t VALUES (0)")
+        commit = prepare_commit(primary, "one phase", "UPDATE d.t SET v = v + 1", "x")
+        [(before,)] = run(primary, "SELECT @@global.gtid_executed")
+        run(replica, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{before}', 60)")
+        with closing(connect(settings_of(replica))) as session:
+            with replica.committing(commit):
+                barrier = watermark.current_offset(session)
+                assert run(replica, "SELECT v FROM d.t") == [(0,)]
+                assert not before.endswith(str(barrier.gtids))
+                with pytest.raises(SourceUnavailableError, match="did not become visible"):
+                    watermark.take_low(session, barrier, 2)
+            watermark.take_low(session, barrier, 60)
+            assert run(replica, "SELECT v FROM d.t") == [(1,)]

@@ -281,13 +281,3 @@ def test_statements_that_are_not_logged_need_full_metadata() -> None:
     [change] = refused
     assert isinstance(change, ChangeRefused)
     assert "binlog_do_db: shop" in change.error.message
-
-
-def test_server_without_column_names_in_the_binlog_is_reported() -> None:
-    """MySQL 5.7: positions and the catalog are readable, rows are not."""
-    with MySqlServer(version="5.7.22") as old:
-        database = Database(old, "shop")
-        database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-        [problem] = problems_of(settings_of(old), [TableId("shop", "t")])
-
-    assert problem.startswith("the server is MySQL 5.7.22")

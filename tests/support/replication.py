@@ -62,10 +62,11 @@ def replicating_servers(server: type[MySqlServer] = MySqlServer) -> Iterator[Clu
 
 def follow(replica: MySqlServer, primary: MySqlServer) -> None:
     """Let a server replicate from another one, from where its own transactions end."""
+    has_public_keys = not primary.version.startswith("5.7.")
     run(
         replica,
         f"CHANGE MASTER TO MASTER_HOST='{primary.host}', MASTER_PORT={primary.port}, "
         f"MASTER_USER='{primary.user}', MASTER_PASSWORD='{primary.password}', MASTER_AUTO_POSITION=1, "
-        "GET_MASTER_PUBLIC_KEY=1, MASTER_CONNECT_RETRY=1",
+        f"{'GET_MASTER_PUBLIC_KEY=1, ' if has_public_keys else ''}MASTER_CONNECT_RETRY=1",
         "START SLAVE",
     )

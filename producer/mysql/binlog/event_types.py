@@ -172,7 +172,8 @@ def lost_xa(xid: str, cause: str, *, known: bool) -> BinlogError:
     return BinlogError(
         "the rows of an XA transaction are lost: the binlog that has its XA PREPARE was purged before its XA COMMIT"
         + ("" if known else "; its tables are not known, as no session with this configuration has read its rows"),
-        hint="keep the binlog for longer than XA transactions stay prepared (binlog_expire_logs_seconds)",
+        hint="keep the binlog for longer than XA transactions stay prepared "
+        "(binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7)",
         xid=xid,
         cause=cause,
     )

@@ -47,7 +47,7 @@ def hint_for(text: str) -> str:
     if "purged" in lowered or "could not find" in lowered:
         return (
             "the binlog was purged past the stored position: take a new snapshot under another topic.prefix, and keep "
-            "the binlog longer (binlog_expire_logs_seconds)"
+            "the binlog longer (binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7)"
         )
     if "more gtids than" in lowered:
         return "the server is another one, or has lost transactions: take a new snapshot under another topic.prefix"

@@ -49,7 +49,7 @@ def unnamed(table: TableId) -> TableVersion:
     """Raise SchemaError: nothing tells the names of the columns of a TABLE_MAP event without FULL metadata."""
     raise SchemaError(
         f"the log does not say the columns' names of {table}",
-        hint="SET GLOBAL binlog_row_metadata=FULL; rows logged before that cannot be read",
+        hint="SET GLOBAL binlog_row_metadata=FULL (since MySQL 8.0); rows logged before that cannot be read",
     )
 
 
