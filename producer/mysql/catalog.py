@@ -119,26 +119,59 @@ def read_tables(
     does not have exactly, and those with privileges on columns. ``waits``: see ``read_with_end``.
     """
     for batch in _batches(tables):
-        columns, granted = _grouped(connection, _COLUMNS, batch), _grouped(connection, _COLUMN_GRANTS, batch)
-        keys = _grouped(connection, _KEYS, batch)
-        pads = _pad_attributes(connection, {row[_COLLATION] for rows in columns.values() for row in rows} - {None})
-        for table in batch:
-            if table in columns:
-                try:
-                    # Without a privilege on a column the catalog does not show it.
-                    if table in granted or any("select" not in _text(row[_PRIVILEGES]) for row in columns[table]):
-                        _require_readable(connection, table)
-                    yield table, _definition(connection, table, columns[table], keys.get(table, []), pads, exact=waits)
-                except TableMissingError:
-                    continue  # dropped meanwhile
-                except _DefinitionChangedError:
-                    yield from read_tables(connection, (table,), waits=waits)
-                except TableLockedError as error:
-                    if waits:
-                        raise
-                    yield table, DefinitionLockedError(error.message, hint=error.hint, **error.context)
-                except SchemaError as error:
-                    yield table, error
+        try:
+            rows = [_grouped(connection, each, batch) for each in (_COLUMNS, _COLUMN_GRANTS, _KEYS)]
+        except TableLockedError as error:  # MySQL 5.7 waits for each table
+            if waits:
+                raise
+            if len(batch) == 1:
+                yield batch[0], _locked(error)
+            else:
+                for table in batch:
+                    yield from read_tables(connection, (table,), waits=False)
+        else:
+            yield from _read_batch(connection, batch, rows, waits=waits)
+
+
+def _read_batch(
+    connection: Connection[Any],
+    batch: Sequence[TableId],
+    rows: Sequence[Mapping[TableId, list[tuple[Any, ...]]]],
+    *,
+    waits: bool,
+) -> Iterator[tuple[TableId, CatalogTable | SchemaError]]:
+    columns, granted, keys = rows
+    pads = _pad_attributes(connection, {row[_COLLATION] for each in columns.values() for row in each} - {None})
+    for table in batch:
+        if table in columns:
+            try:
+                # Without a privilege on a column the catalog does not show it.
+                if table in granted or any("select" not in _text(row[_PRIVILEGES]) for row in columns[table]):
+                    _require_readable(connection, table)
+                yield table, _definition(connection, table, columns[table], keys.get(table, []), pads, exact=waits)
+            except TableMissingError:
+                continue  # dropped meanwhile
+            except _DefinitionChangedError:
+                yield from read_tables(connection, (table,), waits=waits)
+            except TableLockedError as error:
+                if waits:
+                    raise
+                yield table, _locked(error)
+            except SchemaError as error:
+                yield table, error
+        elif not waits:
+            try:
+                query(connection, f"SELECT 1 FROM {table.quoted} LIMIT 0")
+            except (TableMissingError, TableAccessError):
+                continue
+            except TableLockedError as error:  # MySQL 5.7 leaves some of them out
+                yield table, _locked(error)
+            else:
+                yield from read_tables(connection, (table,), waits=False)
+
+
+def _locked(error: TableLockedError) -> DefinitionLockedError:
+    return DefinitionLockedError(error.message, hint=error.hint, **error.context)
 
 
 def _require_readable(connection: Connection[Any], table: TableId) -> None:

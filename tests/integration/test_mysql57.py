@@ -6,6 +6,7 @@ import math
 import random
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING
 import pymysql
 import pytest
 
-from tailrace.producer.errors import PrerequisiteError, SourceUnavailableError
-from tailrace.producer.mysql import watermark, xa_commits
+from tailrace.producer.errors import DefinitionLockedError, PrerequisiteError, SourceUnavailableError
+from tailrace.producer.model.binlog_events import TableVersion
+from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql import catalog, watermark, xa_commits
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.prerequisites import check
 from tailrace.producer.mysql.source import MySqlSource
@@ -127,7 +130,9 @@ def _insert(database: Database, number: int) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("settings", [pytest.param({}, id="gtids"), pytest.param(WITHOUT_GTIDS, id="without-gtids")])
+@pytest.mark.parametrize(
+    "settings", [pytest.param(WITHOUT_GTIDS, id="default"), pytest.param({}, id="gtids", marks=pytest.mark.long)]
+)
 def test_rows_changes_ddl_and_a_restart(settings: dict[str, object], kafka_broker: KafkaBroker, prefix: str) -> None:
     """What a reader has of the topics is what the server has, and all is streamed in the end."""
     with MySqlServer(version=VERSION, settings=settings) as server:
@@ -272,3 +277,30 @@ def test_a_replica_that_applies_a_commit_in_one_phase_is_waited_for() -> None:
                     watermark.take_low(session, barrier, 2)
             watermark.take_low(session, barrier, 60)
             assert run(replica, "SELECT v FROM d.t") == [(1,)]
+
+
+@pytest.mark.long
+def test_a_table_that_is_locked_is_not_taken_for_missing(server: MySqlServer, old: Database) -> None:
+    """The catalog of MySQL 5.7 waits for a table that a statement has locked, and leaves it out after a while."""
+    old.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    old.execute("CREATE TABLE u (id INT PRIMARY KEY)")
+    run(server, "SET GLOBAL sync_binlog = 1", "SET GLOBAL binlog_group_commit_sync_delay = 1000000")
+    ended = threading.Event()
+
+    def alter() -> None:
+        while not ended.is_set():
+            run(server, f"ALTER TABLE {old.name}.t COMMENT '{time.time()}'")
+
+    thread = threading.Thread(target=alter)
+    thread.start()
+    locked, other = TableId(old.name, "t"), TableId(old.name, "u")
+    try:
+        with closing(connect(settings_of(server))) as session:
+            for _ in range(8):
+                found, _ = catalog.read_with_end(session, (locked, other), lambda _: True)
+                assert isinstance(found[other], TableVersion)
+                assert isinstance(found[locked], TableVersion | DefinitionLockedError)
+    finally:
+        ended.set()
+        thread.join(60)
+        run(server, "SET GLOBAL binlog_group_commit_sync_delay = 0", "SET GLOBAL sync_binlog = 0")

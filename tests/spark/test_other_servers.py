@@ -41,6 +41,12 @@ def _minimal() -> AbstractContextManager[MySqlServer]:
     return MySqlServer(settings={"binlog_row_metadata": "MINIMAL"})
 
 
+def _before_8() -> AbstractContextManager[MySqlServer]:
+    from tests.embedded.mysql import MySqlServer  # noqa: PLC0415 - only if the test runs
+
+    return MySqlServer(version="5.7.22", settings={"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"})
+
+
 def _mariadb() -> AbstractContextManager[MySqlServer]:
     from tests.embedded.mariadb import SOURCE, MariaDbServer  # noqa: PLC0415 - only if the test runs
     from tests.support.mariadb import family  # noqa: PLC0415
@@ -54,6 +60,7 @@ def _mariadb() -> AbstractContextManager[MySqlServer]:
         pytest.param(_mariadb, id="mariadb", marks=pytest.mark.mariadb),
         pytest.param(_without_gtids, id="without-gtids", marks=[pytest.mark.mysql, pytest.mark.long]),
         pytest.param(_minimal, id="minimal", marks=[pytest.mark.mysql, pytest.mark.long]),
+        pytest.param(_before_8, id="5.7", marks=[pytest.mark.mysql("5.7.22"), pytest.mark.long]),
     ],
 )
 def test_targets_equal_the_source(
