@@ -40,7 +40,7 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key, later, without_truncated
 from tailrace.spark_consumer.normalize.rowkind import JSON_OPTIONS, upsert_columns
-from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
+from tailrace.spark_consumer.sink.base import SinkContext, TableBatch, TargetRows
 from tailrace.spark_consumer.sink.kafka import (
     COMPACTED,
     OFFSET_HEADER,
@@ -60,11 +60,12 @@ from tailrace.spark_consumer.sink.kafka import (
     write_records,
 )
 from tailrace.spark_consumer.sink.ledger import ENTRY as LEDGER_ENTRY
-from tailrace.spark_consumer.sink.ledger import Ledger, is_applied, not_applied
+from tailrace.spark_consumer.sink.ledger import LEAVE_OUT, Ledger, comparable, is_applied, missing_target, not_applied
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
 from tailrace.spark_consumer.sink.state import ALONE, Shard, Stored, TargetState, key_text, require_owner
 from tailrace.spark_consumer.sink.target import TargetSink
+from tailrace.spark_consumer.source.json_decoder import row_type
 from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.source.types import sequence_literal
 
@@ -198,6 +199,22 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
         """Close the consumer of the ledger."""
         if "_ledger" in vars(self):
             self._ledger.close()
+
+    def read_target(self, spark: SparkSession, schema: TableSchema) -> TargetRows:
+        """Return the last row of each key, with the ledger before and behind the query of them."""
+        target, topic = target_topic(self._options.topic, schema, self._context.prefix), schema.topic
+        if not has_topic(spark, self._client, target):
+            raise missing_target(target, topic)
+        if _TOPIC_WORD not in self._options.topic:
+            raise SinkError(f"topic {target} can have the rows of several tables: not compared yet", hint=LEAVE_OUT)
+
+        def ledger() -> Ledger:
+            return comparable(self._newest(topic, target).ledger, self._context, topic, f"topic {target}")
+
+        before = ledger()
+        rows = newest_records(spark, self._client, target).where(fn.col("value").isNotNull())
+        row = fn.from_json("value", row_type(schema), {**JSON_OPTIONS, "mode": "FAILFAST"})
+        return TargetRows(rows.select(row.alias("row")).select("row.*"), before.applied, lambda: ledger().reached)
 
     def _store(self, opened: OpenTopic, stored: Stored) -> None:
         """Store what is applied, behind the rows."""

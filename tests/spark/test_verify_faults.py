@@ -234,3 +234,35 @@ def planted_in_topic(verified: Verified, broker: KafkaBroker, topic: str) -> dic
     producer.produce(topic, orjson.dumps(gone), deleted.key, headers=[*deleted.headers.items()])
     producer.flush(60)
     return {(9,): "different", (90010,): "extra", (11,): "missing"}
+
+
+def test_an_upsert_topic_is_compared_with_the_source(
+    *,
+    spark: SparkSession,
+    database: Database,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    fill(database)
+    given = settings(kafka_broker, prefix, tmp_path, sink="upsert-kafka")
+    target = f"latest.{prefix}.{database.name}.t"
+    with captured(spark, database, kafka_broker, prefix, given=given, work=tmp_path) as verified:
+        database.execute("DELETE FROM t WHERE id = 5")
+        consume(spark, given)
+        assert verified.run() == 0
+        assert reported(capfdbinary) == {}
+
+        last = {each.key: each.value for each in read_topic(kafka_broker.bootstrap, target)}
+        by_id = {orjson.loads(key or b"")["id"]: (key, value) for key, value in last.items()}
+        producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
+        (key, value), (lost, _) = by_id[9], by_id[11]
+        assert value is not None
+        producer.produce(target, value.replace("Zoë 9".encode(), "Zoë 9 ".encode()), key)
+        producer.produce(target, value.replace(b'"id":9', b'"id":90009'), b'{"id":90009}')
+        producer.produce(target, None, lost)
+        producer.flush(60)
+
+        assert verified.run() == 3
+        assert reported(capfdbinary) == {(9,): "different", (90009,): "extra", (11,): "missing"}
