@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -18,10 +18,11 @@ import structlog
 import typer
 
 from tailrace.producer.config import ProducerConfig, describe, load
-from tailrace.producer.errors import PrerequisiteError
 from tailrace.producer.ops.report import report
 from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
 from tailrace.runtime.error_report import reporting_errors
+from tailrace.runtime.errors import exit_code_of
+from tailrace.runtime.exit_code import ExitCode
 from tailrace.runtime.logging import configure_logging
 from tailrace.runtime.status_command import read_status, require_port
 from tailrace.runtime.status_report import Program, StatusAddress
@@ -113,24 +114,20 @@ def show_config(config: ConfigFile = None, settings: Settings = None, debug: Deb
 
 
 def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
-    """Check the configuration and the prerequisites of the database. Nothing is written."""
+    """Check the configuration, and that the source, Kafka and the schema registries are ready. Nothing is written."""
     with _configured(config, settings, debug) as loaded:
-        from tailrace.producer.app.connection_settings import kafka_settings, mysql_source  # noqa: PLC0415
-        from tailrace.producer.app.validation import check_source  # noqa: PLC0415
-        from tailrace.producer.kafka.client import check_options  # noqa: PLC0415
-        from tailrace.producer.serialization.captured_tables import CapturedTables  # noqa: PLC0415
+        from tailrace.producer.app.check import check_servers  # noqa: PLC0415
 
-        check_options(kafka_settings(loaded))
-        source = mysql_source(loaded)
-        captured = source.list_tables(loaded.filters.tables.includes)
-        with closing(source.open_snapshot_session()) as session:
-            tables = CapturedTables(loaded, session.describe)
-            validation = check_source(loaded, source, session, tables, captured)
-        for note in (*loaded.warnings, *validation.notes):
+        found = check_servers(loaded)
+        for note in found.notes:
             sys.stderr.write(f"note: {note}\n")
-        if validation.problems:
-            raise PrerequisiteError(validation.problems)
-        sys.stdout.write(f"ready to capture {len(validation.tables)} table(s)\n")
+        # The last one is raised: a fault that a restart does not cure decides on the exit code.
+        errors = sorted(found.errors, key=lambda error: exit_code_of(error) != ExitCode.TEMPFAIL)
+        for error in errors[:-1]:
+            sys.stderr.write(f"error: {error}\n")
+        if errors:
+            raise errors[-1]
+        sys.stdout.write(f"ready to capture {found.tables} table(s)\n")
 
 
 def takeover(

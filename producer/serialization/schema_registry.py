@@ -19,7 +19,7 @@ from tailrace.producer.config import ConvertersConfig
 from tailrace.producer.config.sections.converters import RegistrySettings
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.runtime.config.converters import split_user_info
-from tailrace.runtime.errors import ConfigError, KafkaRequestError, SchemaError
+from tailrace.runtime.errors import ConfigError, KafkaRequestError, KafkaUnavailableError, SchemaError
 from tailrace.schemas.connect import ConnectSchema
 
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -29,6 +29,7 @@ _RETRY_FOR_S: Final = 8.0
 _RETRY_INTERVAL_S: Final = 0.5
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
+_NO_SUBJECT: Final = 40401
 _UNPROCESSABLE: Final = 422
 _MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 _DENIED: Final = frozenset({401, 403})
@@ -69,6 +70,28 @@ class SchemaRegistryClient:
         self._opener = build_opener(ProxyHandler({}), _NoRedirect(), HTTPSHandler(context=_context(settings)))
         self._auto_register = settings.auto_register
         self._ids: dict[tuple[str, str], int] = {}
+
+    def require_answer(self, subject: str) -> None:
+        """Raise KafkaRequestError if the registry does not respond, or not to a question about a subject."""
+        try:
+            status, response = self._send(f"/subjects/{quote(subject, safe='')}/versions", None)
+        except OSError as error:
+            raise KafkaUnavailableError(
+                "the schema registry did not respond",
+                hint="start the registry, or check schema.registry.url and its TLS settings",
+                urls=", ".join(self._urls),
+                cause=error,
+            ) from error
+        code = response.get("error_code") if isinstance(response, dict) else None
+        if status in _DENIED | _REDIRECTS:
+            raise self._refused(status, response, subject)
+        if status >= 300 and code != _NO_SUBJECT:
+            raise KafkaRequestError(
+                "what answers is no schema registry",
+                hint="check schema.registry.url: it must be the root URL, without /subjects",
+                urls=", ".join(self._urls),
+                status=status,
+            )
 
     def schema_id(self, subject: str, schema: Any) -> int:
         """Return the id of an Avro schema (parsed JSON) under a subject; register the schema if it is new.
@@ -115,20 +138,23 @@ class SchemaRegistryClient:
                 "field.name.adjustment.mode",
                 registry=message,
             )
+        raise self._refused(status, message, subject)
+
+    def _refused(self, status: int, message: Any, subject: str) -> KafkaRequestError:
         if status in _DENIED:
-            raise KafkaRequestError(
+            return KafkaRequestError(
                 f"the schema registry denies access to {subject}",
                 hint="check basic.auth.user.info and the rights of that user",
                 status=status,
                 registry=message,
             )
         if status in _REDIRECTS:
-            raise KafkaRequestError(
+            return KafkaRequestError(
                 f"the schema registry redirects the request for the schema of {subject} to another URL",
                 hint="set schema.registry.url to that URL: redirects are not followed, since requests have a password",
                 status=status,
             )
-        raise KafkaRequestError(
+        return KafkaRequestError(
             f"the schema registry returned no id for the schema of {subject}",
             hint="check schema.registry.url: it must be the root URL, without /subjects",
             status=status,

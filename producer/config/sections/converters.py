@@ -123,6 +123,12 @@ class ConvertersConfig(Section):
         """Whether keys and values are JSON without schemas, and names and NULL are written unchanged."""
         return self.forms == ("json", "json") and self.nulls == "correct" and self.field_names == "none"
 
+    @property
+    def registries(self) -> frozenset[RegistrySettings]:
+        """The schema registries of the sides whose converters are Avro."""
+        sides: tuple[Side, ...] = ("key", "value")
+        return frozenset(self.registry(side) for side, form in zip(sides, self.forms, strict=True) if form == "avro")
+
     def registry(self, side: Side) -> RegistrySettings:
         """Return the schema registry of a side whose converter is Avro."""
         own = self.key if side == "key" else self.value
