@@ -23,7 +23,8 @@
     ├── TableNotReadError             the topic of a table lacks rows that are still to be read
     ├── TakeoverError                 the offset of a connector cannot be taken over
     ├── SchemaError                   runtime/errors.py
-    │   └── TableDefinitionError      a table cannot be captured as it is defined
+    │   ├── TableDefinitionError      a table cannot be captured as it is defined
+    │   └── EarlierKeyError           rows are of a definition before the one that gave the table its key
     └── KafkaRequestError             runtime/errors.py
         ├── ProducerFencedError       the broker ended the epoch of a transactional producer (Retryable)
         ├── RecordTooLargeError       a record exceeds a size limit of the client or of its topic
@@ -35,7 +36,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.producer.model.table import TableId
@@ -97,9 +98,26 @@ class DefinitionLockedError(TableLockedError, TableDefinitionError):
     """A definition cannot be read now: a statement locks its table."""
 
 
+class EarlierKeyError(SchemaError):
+    """Rows of the binlog are of a definition before the one that gave their table its key.
+
+    Invariant: it is no error of the definition that the catalog has, so no retry takes the table up: the statement does
+    that is ahead in the binlog. So a table does not go into error and back until the stream has passed it.
+    """
+
+    def __init__(self, table: TableId, key: Sequence[str], now: Sequence[str]) -> None:
+        """``key``: of the rows, empty if they have none; ``now``: of the table."""
+        found = f"the key ({', '.join(key)})" if key else "no key"
+        super().__init__(
+            f"changes of {table} have {found} here, and the table has the key ({', '.join(now)}) by a later statement",
+            hint="with event.processing.failure.handling.mode=table all rows are read when the stream has passed the "
+            f"statement; or name columns that all rows have in message.key.columns ({table}:column)",
+        )
+
+
 def as_definition(error: TailraceError) -> TailraceError:
     """Return the error of a table that was being compiled: a SchemaError is one of its definition."""
-    if not isinstance(error, SchemaError) or isinstance(error, TableDefinitionError):
+    if not isinstance(error, SchemaError) or isinstance(error, TableDefinitionError | EarlierKeyError):
         return error
     return TableDefinitionError(error.message, hint=error.hint, **error.context)
 

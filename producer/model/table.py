@@ -127,6 +127,8 @@ class CatalogTable:
     """Columns of which the primary key holds only a prefix: ``PRIMARY KEY (name(10))``."""
     collations: Mapping[str, Collation]
     """Per text column."""
+    is_key_logged: bool = False
+    """Whether the log names ``index_key`` as the key of each row since the index is there."""
 
     @property
     def index_key(self) -> tuple[str, ...]:

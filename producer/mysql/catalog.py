@@ -294,9 +294,9 @@ def _definition(
         for index, parts in indexes.items()
         if all(column in required and prefix is None for column, prefix in parts)
     }
+    # The binlog names the first one in the server's own order as the key, and the server marks its columns.
+    marked = {row[0] for row in ordered if _text(row[_KEY]) == "PRI"}
     if not primary and len(unique) > 1:
-        # The binlog names the first one in the server's own order as the key, and the server marks its columns.
-        marked = {row[0] for row in ordered if _text(row[_KEY]) == "PRI"}
         unique = {index: names for index, names in unique.items() if marked == set(names)} or unique
     if not primary and len(unique) > 1:
         # Of keys on the same columns only this statement has the order; it waits for one that locks the table.
@@ -317,6 +317,7 @@ def _definition(
         unique_key=unique_key,
         prefix_columns=frozenset(column for column, prefix in primary if column is not None and prefix is not None),
         collations={column.name: collation for column, collation in described if collation is not None},
+        is_key_logged=bool(primary_key or unique_key) and marked == set(primary_key or unique_key),
     )
 
 

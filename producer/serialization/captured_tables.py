@@ -16,6 +16,7 @@ import structlog
 
 from tailrace.producer.config import ProducerConfig
 from tailrace.producer.config.column_transforms import ColumnProjection
+from tailrace.producer.errors import EarlierKeyError
 from tailrace.producer.model.binlog_events import QueryEvent, TableVersion
 from tailrace.producer.model.ddl import ColumnAction
 from tailrace.producer.model.protocols import Offset
@@ -156,10 +157,18 @@ class CapturedTables:
         self._key_columns(table, table.columns)
         return table.key
 
+    def key_now(self, table: TableId) -> tuple[str, ...] | None:
+        """Return the key as the catalog has it; None if it has none."""
+        try:
+            return self.key_of(self.read_catalog(table))
+        except SchemaError:
+            return None
+
     def stand_in_key(self, found: CatalogTable) -> tuple[str, ...] | None:
         """Return the unique index that is the key, () if the whole row is; None: the binlog tells the key."""
         described = _described(found)
-        return None if _configured_or_primary_key(described, self._config) else described.unique_key
+        is_logged = _configured_or_primary_key(described, self._config) or found.is_key_logged
+        return None if is_logged else described.unique_key
 
     def has_unique_rows(self, version: TableVersion) -> bool:
         """Return whether a version has a primary key or a unique index, as far as it is known."""
@@ -266,7 +275,12 @@ class CapturedTables:
                 raise
             _warn_no_defaults(table, [column.name for column in columns], error.message)
             return described
-        if unique_key is None:
+        if not key_known and catalog.is_key_logged:
+            # Invariant: such an index is no key of rows in which the log does not name it. They are from before it, and
+            # may have NULLs and duplicates in its columns, or not have them.
+            if self._config.filters.tables_without_key != "full-row":
+                raise EarlierKeyError(table, (), catalog.index_key)
+        elif unique_key is None:
             described = described._replace(unique_key=catalog.unique_key, read=read)
         return described._replace(catalog=catalog)
 

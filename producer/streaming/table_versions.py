@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
+from tailrace.producer.errors import EarlierKeyError
 from tailrace.producer.kafka.state_store import known_key_key
 from tailrace.producer.kafka.transactional_producer import Headers
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion
@@ -270,7 +271,7 @@ class TableVersions:
             captured = context.tables.version_of(definition)
         self._save_keys()
         if tracked.order is not None:
-            _require_same_key(tracked, captured)
+            self._require_same_key(tracked, captured)
         epoch = context.transaction.offset.epoch
         version = StreamedVersion(definition, captured, tracked, context.settings.context_headers, epoch=epoch)
         if self.emits(definition.id):
@@ -278,6 +279,20 @@ class TableVersions:
                 captured, version.headers, epoch, skipped=context.settings.skipped_operations
             )
         return version
+
+    def _require_same_key(self, tracked: TrackedTable, captured: CapturedTable) -> None:
+        """Raise if changed keys can no longer be compared with the bounds of splits."""
+        assert tracked.order is not None
+        key = captured.table.key
+        try:
+            tracked.order.require_same_key(tracked.id, captured.table.key_columns)
+        except SchemaError as error:
+            now = self._context.tables.key_now(tracked.id)
+            if now is not None and now != key:
+                raise EarlierKeyError(tracked.id, key, now) from error
+            if tracked.mode is not TableMode.INCREMENTAL:
+                raise
+            raise IncrementalKeyChangedError from error
 
     def _add_table(self, definition: TableVersion) -> tuple[CapturedTable, TrackedTable] | None:
         """Capture a table with its first change; None: it cannot be captured."""
@@ -299,17 +314,6 @@ class TableVersions:
         schema, context = captured.codec.schema, self._context
         topic = schemas_topic(context.settings.prefix)
         context.transaction.send(topic, schema.record_key(), schema.to_json(sequence=sequence))
-
-
-def _require_same_key(tracked: TrackedTable, captured: CapturedTable) -> None:
-    """Raise if changed keys can no longer be compared with the bounds of splits."""
-    assert tracked.order is not None
-    try:
-        tracked.order.require_same_key(tracked.id, captured.table.key_columns)
-    except SchemaError as error:
-        if tracked.mode is not TableMode.INCREMENTAL:
-            raise
-        raise IncrementalKeyChangedError from error
 
 
 OPS: Final = (Op.CREATE, Op.UPDATE, Op.DELETE)

@@ -253,3 +253,15 @@ def test_mariadb(kafka_broker: KafkaBroker, prefix: str) -> None:
             _capture(database, kafka_broker, f"{prefix}g", f"0-2-{number}", **MARIADB)
         seventh = ("c", {"id": 7, "v": 70, "w": 71})
         assert _capture(database, kafka_broker, f"{prefix}g", f"0-2-{number + 1}", **MARIADB) == [seventh]
+
+        channel = {"signal.enabled.channels": "kafka", "signal.poll.interval.ms": "100"}
+        settings = properties(
+            database.server, kafka_broker, f"{prefix}s", "shop", {**MARIADB, "snapshot.mode": "no_data", **channel}
+        )
+        first, sixth = ("r", {"id": 1, "v": 11, "w": 5}), ("c", {"id": 6, "v": 60, "w": 61})
+        read = [first, ("r", sixth[1]), ("r", seventh[1])]
+        with CaptureThread(settings) as capture:
+            capture.wait_snapshot()
+            signal(kafka_broker, f"{prefix}s", "set-binlog-position", {"gtid_set": before})
+            expected = [*HISTORY, sixth, seventh, *read]
+            eventually(lambda: _records(kafka_broker, f"{prefix}s", database) == expected, "all is written again", 60)

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from tailrace.producer.config import load
+from tailrace.producer.errors import EarlierKeyError
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.table import CatalogTable, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
@@ -34,16 +35,18 @@ def logged(*columns: Column, key: tuple[str, ...] = ("id",)) -> TableVersion:
 class Catalog:
     """The catalog, which a test changes; None: the table is gone."""
 
-    def __init__(self, *columns: Column, unique: tuple[str, ...] = ()) -> None:
+    def __init__(self, *columns: Column, unique: tuple[str, ...] = (), logged: bool = False) -> None:
+        """``logged``: the binlog names the unique index."""
         self.columns: tuple[Column, ...] | None = columns
         self.unique = unique
+        self._logged = logged
 
     def describe(self, table: TableId) -> CatalogTable:
         """Return the definition now."""
         if self.columns is None:
             raise SchemaError(f"table {table} does not exist")
         primary = () if self.unique else ("id",)
-        return CatalogTable(Table(TABLE, self.columns, ("id",)), primary, self.unique, frozenset(), {})
+        return CatalogTable(Table(TABLE, self.columns, ("id",)), primary, self.unique, frozenset(), {}, self._logged)
 
 
 def schemas(tables: CapturedTables, version: TableVersion) -> tuple[ConnectSchema, dict[str, object]]:
@@ -105,6 +108,26 @@ def test_a_stand_in_key_does_not_follow_the_catalog() -> None:
     assert tables.version_of(first).table.key == ("a",)
     with pytest.raises(SchemaError, match="does not exist"):
         CapturedTables(load(None, {}, BASE), catalog.describe).version_of(first)
+
+
+def test_a_unique_index_of_later_is_no_key_of_the_rows_before_it() -> None:
+    """They may have NULLs and duplicates in its columns, or not have these columns."""
+    catalog = Catalog(column("a"), column("b"), unique=("b",), logged=True)
+    before, with_column = logged(column("a"), key=()), logged(column("a"), column("b"), key=())
+    later = logged(column("a"), column("b"), key=("b",))
+    tables = CapturedTables(load(None, {}, BASE), catalog.describe)
+    assert not tables.lacks_stand_in_key(catalog.describe(TABLE))
+    for version in (before, with_column):
+        with pytest.raises(EarlierKeyError, match=r"shop.t have no key here, and the table has the key \(b\) by a"):
+            tables.version_of(version)
+    assert tables.version_of(later).table.key == ("b",)
+
+    whole = CapturedTables(load(None, {}, {**BASE, "tailrace.tables.without.key": "full-row"}), catalog.describe)
+    assert [whole.version_of(version).table.key for version in (before, with_column, later)] == [
+        ("a",),
+        ("a", "b"),
+        ("b",),
+    ]
 
 
 def test_a_stand_in_key_is_known_from_the_first_start_on() -> None:

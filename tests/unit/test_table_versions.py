@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
 from tailrace.producer.config import load
+from tailrace.producer.errors import EarlierKeyError, as_definition
 from tailrace.producer.kafka.state_store import known_key_key
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion, TransactionBegin
 from tailrace.producer.model.ddl import Change, DdlEffect
@@ -21,8 +23,9 @@ from tailrace.producer.streaming import table_versions
 from tailrace.producer.streaming.context import StreamContext, StreamSettings
 from tailrace.producer.streaming.mailbox import Mailbox
 from tailrace.producer.streaming.new_tables import NewTables
+from tailrace.producer.streaming.refused_changes import table_fault
 from tailrace.producer.streaming.split_registry import SplitRegistry
-from tailrace.producer.streaming.table_versions import TableVersions
+from tailrace.producer.streaming.table_versions import IncrementalKeyChangedError, TableVersions
 from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.names import SCHEMA_HEADER
 from tests.support.stream import FILE, NO_SOURCE, SERVER, START, FakeListener, FakeProducer, stream_transaction
@@ -271,3 +274,23 @@ def test_a_key_that_a_snapshot_is_planned_on_needs_no_warning(capsys: pytest.Cap
 
     assert stream.key_of(keyless) == ("at",)
     assert "later definition" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("snapshot", [False, True], ids=["streaming", "incremental"])
+def test_changes_with_a_key_of_before_wait_for_the_statement(*, snapshot: bool) -> None:
+    """A retry before it would find the same changes; behind it, an incremental snapshot that is cancelled is enough."""
+    stream = Versions(catalog=definition(3))
+    registry = stream.versions._context.registry
+    if snapshot:
+        registry.start_incremental(TABLE)
+
+    def another_key(_table: TableId, _key: object) -> None:
+        raise SchemaError("the key has changed")
+
+    registry.tables[TABLE].compare_by(SimpleNamespace(require_same_key=another_key))
+    before, now = definition(3)._replace(primary_key=("at",)), definition(4)
+    with pytest.raises(EarlierKeyError, match=r"the key \(at\) here, and the table has the key \(id\)") as caught:
+        stream.versions.change(stream.event(before, 200))
+    assert not table_fault(TABLE, as_definition(caught.value), "").defined
+    with pytest.raises(IncrementalKeyChangedError if snapshot else SchemaError):
+        stream.versions.change(stream.event(now, 300))
