@@ -13,10 +13,19 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.signals.signal import InvalidSignalError
 from tailrace.producer.streaming.replay import Replay
 from tailrace.producer.streaming.tracked_table import TrackedTable
+from tailrace.runtime.errors import ConfigError
 
 _MOST_TRIES: Final = 3
 _SHOWN: Final = 2_000
 """Characters of a signal that an error includes."""
+
+
+class PositionRefusedError(InvalidSignalError):
+    """The position is not set; the reason has no values of rows."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.shown = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +46,25 @@ class Moves:
         """
         modes = (TableMode.STREAMING, TableMode.ERROR)
         if reading := [str(tracked.id) for tracked in tables if tracked.mode not in modes]:
-            raise InvalidSignalError(
+            raise PositionRefusedError(
                 f"tables are being read, whose rows would be gone for readers: {', '.join(reading)[:_SHOWN]}; send it "
                 "when they are streaming; stop-snapshot ends incremental snapshots"
             )
         if self.replay.part is not None:
-            raise InvalidSignalError(
+            raise PositionRefusedError(
                 "the stream still reads again what a signal has set it back over; send it when it has passed "
                 f"{self.replay.part.until.to_json()}"
             )
         try:
             return MovedPosition(self.locate(text, before.epoch + 1), before)
+        except ConfigError as error:
+            raise PositionRefusedError("; ".join(error.problems)[:_SHOWN]) from error
         except SourceUnavailableError as error:
             tried = self.tried[text] = self.tried.get(text, 0) + 1
             if tried < _MOST_TRIES:
                 raise
             del self.tried[text]
-            raise InvalidSignalError(
+            raise PositionRefusedError(
                 f"the source has not told in {tried} sessions whether its binlog has the position {text[:_SHOWN]} "
                 f"({error}); send the signal again when it answers, or raise database.query.timeout.ms"
             ) from error

@@ -30,7 +30,7 @@ from tailrace.producer.notifications.notification import (
     table_scan_data,
 )
 from tailrace.producer.signals.channels import SourceSignalChannel
-from tailrace.producer.signals.moves import Moves
+from tailrace.producer.signals.moves import Moves, PositionRefusedError
 from tailrace.producer.signals.queue import ChannelOffsets, IncrementalSnapshotQueue, SnapshotRequest, apply_signal
 from tailrace.producer.signals.signal import (
     ExecuteSnapshot,
@@ -162,7 +162,7 @@ class SignalProcessor:
 
     def _move(self, action: SetBinlogPosition, *, in_log: bool) -> None:
         if in_log:
-            raise InvalidSignalError("the stream would read it again and again: send it to another channel")
+            raise PositionRefusedError("the stream would read it again and again: send it to another channel")
         before = self._transaction.offset.position
         moved = self._moves.position(action.position, before, self._registry.tables.values())
         self._transaction.store(MOVED_KEY, moved.to_json())

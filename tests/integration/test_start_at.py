@@ -209,6 +209,15 @@ def test_file_and_position_without_gtids(kafka_broker: KafkaBroker, prefix: str)
         assert _capture(database, kafka_broker, f"{prefix}f", f"{end}:{size}") == []
         assert _capture(database, kafka_broker, f"{prefix}e", "earliest") == HISTORY
 
+        channel = {"snapshot.mode": "no_data", "signal.enabled.channels": "kafka", "signal.poll.interval.ms": "100"}
+        read = ("r", {"id": 1, "v": 11, "w": 5})
+        with CaptureThread(properties(server, kafka_broker, f"{prefix}s", database.name, channel)) as capture:
+            capture.wait_snapshot()
+            data = {"binlog_filename": file, "binlog_position": pos}
+            signal(kafka_broker, f"{prefix}s", "set-binlog-position", data)
+            expected = [*HISTORY, read]
+            eventually(lambda: _records(kafka_broker, f"{prefix}s", database) == expected, "all is written again", 60)
+
 
 @pytest.mark.long
 def test_transactions_from_before_there_were_gtids(kafka_broker: KafkaBroker, prefix: str) -> None:

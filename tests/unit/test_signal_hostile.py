@@ -31,6 +31,7 @@ from tailrace.producer.signals.signal import InvalidSignalError, Signal, from_js
 from tailrace.producer.signals.table_expression import TableExpression, TableNames
 from tailrace.producer.streaming.replay import Replay
 from tailrace.producer.streaming.split_registry import SplitRegistry
+from tailrace.runtime.errors import ConfigError
 from tests.support.stream import START, FakeProducer, stream_transaction
 
 TABLE = TableId("db", "orders_of_the_last_years_and_more")
@@ -261,3 +262,19 @@ def test_the_position_is_not_set_during_a_replay() -> None:
         found.process([signal], ChannelOffsets(kafka=7))
     assert not found.moved
     assert "send it when it has passed" in logs[-1]["reason"]
+    assert found.responses[-1].reason == logs[-1]["reason"], "/status has it"
+
+
+def test_status_has_why_a_position_is_not_set() -> None:
+    def purged(_text: str, _epoch: int) -> MySqlOffset:
+        raise ConfigError(["the source has purged binlog files that were not read yet"])
+
+    found, _ = processor(locate=purged)
+    signal = from_json(b'{"id":"1","type":"set-binlog-position","data":{"gtid_set":"u:1-5"}}')
+    found.process([signal], ChannelOffsets(kafka=7))
+    found.process([signal], ChannelOffsets(kafka=8), in_log=True)
+    assert not found.moved
+    assert [response.reason for response in found.responses] == [
+        "the source has purged binlog files that were not read yet",
+        "the stream would read it again and again: send it to another channel",
+    ]
