@@ -19,7 +19,7 @@ from tailrace.spark_consumer.errors import SinkError, UnreachableSinkError, is_u
 from tailrace.spark_consumer.files import read_document, write_document
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.java_errors import summary
-from tailrace.spark_consumer.sink.base import Sink, SinkContext, TableBatch, TendedSink
+from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, Sink, SinkContext, TableBatch, TendedSink
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import ShapeOptions
 from tailrace.spark_consumer.source.topics import TableFilter
@@ -232,6 +232,15 @@ class SharedQuerySink:
         """Write the records of a table."""
         with self._calls() as sink:
             sink.write_batch(batch, batch_id)
+
+    def takes_from_driver(self, schema: TableSchema, offsets: int) -> bool:
+        """Return whether the sink would probably write a batch of so many offsets in the driver."""
+        return isinstance(self._sink, DriverSink) and self._sink.takes_from_driver(schema, offsets)
+
+    def write_in_driver(self, batch: DriverBatch, batch_id: int) -> bool:
+        """Write the changes of a table in the driver; ``takes_from_driver`` was true."""
+        with self._calls() as sink:
+            return isinstance(sink, DriverSink) and sink.write_in_driver(batch, batch_id)
 
     def tend(self, spark: SparkSession) -> bool:
         """Tend one table of the sink that is due."""

@@ -64,6 +64,9 @@ class DriverDecoder:
         self.type = decoded.schema
         """That of decoded records."""
         self._decode = RowFunction(decoded)
+        # A record without the header is decoded with the latest schema, which reports it (json_decoder.py).
+        names_it = fn.coalesce(fn.col("schema") == schema.fingerprint, fn.lit(True))
+        self._is_of_schema = RowFunction(rows_of_type(spark, raw).select(names_it))
         description = _DESCRIPTION.get("", _description)
         self._describe = RowFunction(rows_of_type(spark, self.type).select(description))
 
@@ -71,15 +74,21 @@ class DriverDecoder:
         """Return whether it decodes records of a type."""
         return raw == self._raw
 
-    def last_changes(self, spark: SparkSession, raw: RawRows) -> LastChanges | None:
-        """Decode records; return None if one of them is not a plain change.
+    def last_changes(
+        self, spark: SparkSession, raw: RawRows, altered: seq.Sequence | None = None
+    ) -> LastChanges | None:
+        """Decode records; return None if one of them is not a plain change behind ``altered``, the last alteration.
 
-        Rows of snapshots, and truncate events, are left to queries.
+        Rows of snapshots, truncate events, and records that were written with another schema are left to queries.
         """
         set_active(spark)
+        if not all(self._is_of_schema.json(raw.rows)):
+            return None
         decoded = self._decode.of(raw.rows)
         described = self._describe.json(decoded)
         if not described or any(each["op"] not in _OPS or each["split"] or each["incremental"] for each in described):
+            return None
+        if altered is not None and any(tuple(each["order"][: len(altered)]) <= altered for each in described):
             return None
         last: dict[str, int] = {}
         for index, each in enumerate(described):

@@ -265,6 +265,10 @@ class Reading:
             return known
         return self.format.resolve(self.read(spark, found), found.topic, self.schemas).schemas[-1]
 
+    def is_for_driver(self, topic: str) -> bool:
+        """Return whether each record of a topic names its schema, and is a change by itself."""
+        return not (self.format.finds_schemas or self.is_compacted(topic))
+
     def reads_twice(self, topic: str) -> bool:
         """Return whether ``decode`` reads the records of a topic more than once, so that a cache of them pays."""
-        return self.format.finds_schemas or self.is_compacted(topic) or len(self.schemas.versions(topic)) > 1
+        return not self.is_for_driver(topic) or len(self.schemas.versions(topic)) > 1

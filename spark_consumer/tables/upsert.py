@@ -97,8 +97,7 @@ class UpsertTable(TablePart):
             and isinstance(sink, DriverSink)
             and transform.columns is None
             and sink.takes_from_driver(transform.schema, found.offsets)
-            and not self._reading.reads_twice(self._topic)
-            and not self._reading.schemas.alterations(self._topic)
+            and self._reading.is_for_driver(self._topic)
         )
 
     def _write_in_driver(self, spark: SparkSession, newest: TableSchema, found: TopicRange) -> TableResult | None:
@@ -114,7 +113,8 @@ class UpsertTable(TablePart):
             if rows is None or moved.deletes or moved.grown(len(self._ends)):
                 return None
             decoder = writing.in_driver.decoder(spark, rows.type, newest, self._images, writing.fields)
-            changes = None if decoder is None else decoder.last_changes(spark, rows)
+            last = max((each.sequence for each in self._reading.schemas.alterations(self._topic)), default=None)
+            changes = None if decoder is None else decoder.last_changes(spark, rows, last)
             if decoder is None or changes is None:
                 return None
             schema = self._transform(decoder.schema).schema
