@@ -115,6 +115,7 @@ class _Table:
     rows: Counter[str] = field(default_factory=Counter)
     newest_ms: int | None = None
     snapshot: SnapshotStatus | None = None
+    way: str = ""
     applied: Mapping[str, Any] = field(default_factory=dict)
     """Partition to the end of the last batch."""
     ends: Mapping[str, Any] = field(default_factory=dict)
@@ -184,6 +185,7 @@ class Status:
             if result.newest_ms is not None:
                 table.newest_ms = max(result.newest_ms, table.newest_ms or 0)
             table.snapshot = result.snapshot or table.snapshot
+            table.way = result.way or table.way
             return before
 
     def batch_applied(self, batch_id: int, seconds: float) -> None:
@@ -287,6 +289,7 @@ class Status:
             "state": self._state_of(topic, table),
             "records_applied": table.records,
             "rows": dict(table.rows),
+            "way": table.way,
             "newest_source_ms": table.newest_ms,
             "lag_ms": self._lag_ms(topic, table),
             "offsets_behind": self._offsets_behind(topic, table),

@@ -35,12 +35,14 @@ class TableResult:
     """None: not known."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """Rows by kind (ROW_KINDS)."""
+    way: str = ""
+    """How the sink has written the last batch; '' if it does not tell."""
 
     def plus(self, later: TableResult) -> TableResult:
         """Return the result of two parts of a batch."""
         newest = max((each for each in (self.newest_ms, later.newest_ms) if each is not None), default=None)
         rows = Counter(self.rows) + Counter(later.rows)
-        return TableResult(self.records + later.records, newest, later.snapshot or self.snapshot, rows)
+        return TableResult(self.records + later.records, newest, later.snapshot or self.snapshot, rows, later.way)
 
 
 ROW_KINDS = ("insert", "update_before", "update_after", "delete")

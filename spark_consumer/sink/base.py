@@ -205,6 +205,14 @@ class ComparedSink(Protocol):
 
 
 @runtime_checkable
+class WaySink(Protocol):
+    """A sink that writes a batch in one of several ways."""
+
+    def way_of(self, topic: str) -> str:
+        """Return how the last batch of a table was written; '' if there was none."""
+
+
+@runtime_checkable
 class DriverSink(Protocol):
     """A sink that can write a few changes without a query of the records."""
 

@@ -15,7 +15,7 @@ from tailrace.runtime.config.value_types import BOOLEAN, DIRECTORY, integer
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.in_driver import DriverPath
-from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, before_commit
+from tailrace.spark_consumer.sink.base import DriverBatch, NotStagedError, SinkContext, TableBatch, before_commit
 from tailrace.spark_consumer.sink.delta_driver_rewrite import (
     ChangePlan,
     DriverChanges,
@@ -25,7 +25,7 @@ from tailrace.spark_consumer.sink.delta_driver_rewrite import (
 )
 from tailrace.spark_consumer.sink.delta_files import KnownFiles
 from tailrace.spark_consumer.sink.delta_log import is_conflict
-from tailrace.spark_consumer.sink.delta_small import FEW_CHANGES, merge_small
+from tailrace.spark_consumer.sink.delta_small import FEW_CHANGES, MOST_CHANGES, merge_small
 from tailrace.spark_consumer.sink.delta_table import DeltaTable
 from tailrace.spark_consumer.sink.ledger import overlaps
 from tailrace.spark_consumer.sink.open_table import After, OpenTable
@@ -38,7 +38,7 @@ from tailrace.spark_consumer.sink.table_upkeep import Upkeep
 from tailrace.spark_consumer.small_data import with_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tailrace.runtime.config.draft import Draft
     from tailrace.schemas.table import TableSchema
@@ -167,31 +167,38 @@ class DeltaSink(TableSink[DeltaTable]):
         self._rows = KnownRows()
         """Of tables that are written in the driver."""
         self._path = DriverPath("small tables are written by queries for a while")
+        self._failures: dict[str, BaseException | None] = {}
+        """Of the driver in the running batch, by topic."""
         self._plans: dict[str, ChangePlan] = {}
         """By topic, of tables that the driver writes."""
 
     def _table(self, schema: TableSchema) -> DeltaTable:
         return DeltaTable(self._spark, self._location(schema.database, schema.table), self._files)
 
+    def _merge(self, opened: OpenTable[DeltaTable], batch: TableBatch, last: DataFrame, batch_id: int) -> None:
+        self._failures.pop(opened.topic, None)
+        super()._merge(opened, batch, last, batch_id)
+        # No other way failed, as it would if the records could not be read, or the query were stopped.
+        if opened.topic in self._failures:
+            self._path.fail(self._failures.pop(opened.topic), table=opened.table.name)
+
     def _merge_directly(self, opened: OpenTable[DeltaTable], changes: RowChanges, after: After) -> bool:
         """Write a batch with few changes in a small commit (delta_small.py)."""
         opened.fits_driver = False
+        if not opened.table.is_at_path or changes.most > MOST_CHANGES:
+            return False  # as the conditions say, without a transaction for each large batch
 
         def commit() -> bool:
-            failure: BaseException | None = None
             transaction, given, ledger = self._begin(opened, changes, after)
             if self._path.works:
                 try:
                     opened.fits_driver = rewrite_in_driver(transaction, given, self._rows)
                 except NotStagedError as error:
-                    failure = error.__cause__
+                    self._failures[opened.topic] = error.__cause__
                     transaction, given, ledger = self._begin(opened, changes, after)
             merged = opened.fits_driver or merge_small(transaction, given)
             if merged:
-                self._end(opened, transaction, ledger)
-            if failure is not None:
-                # The other way did not fail, as it would if the records could not be read, or the query were stopped.
-                self._path.fail(failure, table=opened.table.name)
+                self._end(opened, transaction, ledger, in_whole=opened.fits_driver)
             return merged
 
         try:
@@ -208,9 +215,12 @@ class DeltaSink(TableSink[DeltaTable]):
         ledger = after(opened.followed(opened.table.ledger_at(transaction, opened.topic)))
         return transaction, replace(changes, metadata=ledger.metadata), ledger
 
-    def _end(self, opened: OpenTable[DeltaTable], transaction: LogTransaction, ledger: Ledger) -> None:
+    def _end(
+        self, opened: OpenTable[DeltaTable], transaction: LogTransaction, ledger: Ledger, *, in_whole: bool
+    ) -> None:
         opened.table.note(transaction, ledger)
         opened.ledger = ledger
+        opened.way = "small commit, all rows" if in_whole else "small commit"
 
     def takes_from_driver(self, schema: TableSchema, offsets: int) -> bool:
         """Return whether a batch of so many offsets would probably be written with all rows of the table."""
@@ -265,7 +275,7 @@ class DeltaSink(TableSink[DeltaTable]):
             )
             if not rewrite_in_driver(transaction, changes, self._rows):
                 return False
-            self._end(opened, transaction, ledger)
+            self._end(opened, transaction, ledger, in_whole=True)
             return True
 
         return opened.retried(commit)

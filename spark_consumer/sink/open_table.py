@@ -76,6 +76,8 @@ class OpenTable(Generic[Table]):
     prepared_for: tuple[TableSchema, tuple[Alteration, ...]] | None = None
     is_empty: bool = False
     """Whether this process has created the table and not written it yet."""
+    way: str = ""
+    """How the last batch was written."""
     fits_driver: bool = False
     """Whether the driver would probably write the next batch."""
 

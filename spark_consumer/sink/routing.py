@@ -19,7 +19,15 @@ from tailrace.spark_consumer.errors import SinkError, UnreachableSinkError, is_u
 from tailrace.spark_consumer.files import read_document, write_document
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.java_errors import summary
-from tailrace.spark_consumer.sink.base import DriverBatch, DriverSink, Sink, SinkContext, TableBatch, TendedSink
+from tailrace.spark_consumer.sink.base import (
+    DriverBatch,
+    DriverSink,
+    Sink,
+    SinkContext,
+    TableBatch,
+    TendedSink,
+    WaySink,
+)
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import ShapeOptions
 from tailrace.spark_consumer.source.topics import TableFilter
@@ -241,6 +249,10 @@ class SharedQuerySink:
         """Write the changes of a table in the driver; ``takes_from_driver`` was true."""
         with self._calls() as sink:
             return isinstance(sink, DriverSink) and sink.write_in_driver(batch, batch_id)
+
+    def way_of(self, topic: str) -> str:
+        """Return how the last batch of a table was written; '' if the sink does not tell."""
+        return self._sink.way_of(topic) if isinstance(self._sink, WaySink) else ""
 
     def tend(self, spark: SparkSession) -> bool:
         """Tend one table of the sink that is due."""

@@ -246,6 +246,11 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
             return batch
         return replace(batch, records=without_truncated(batch.records, truncated))
 
+    def way_of(self, topic: str) -> str:
+        """Return how the last batch of a table was written; '' if there was none."""
+        opened = self._open.get(topic)
+        return "" if opened is None else opened.way
+
     def _open_load(self, opened: OpenTable[Table], batch: TableBatch) -> InitialLoad | None:
         """Return the initial load for this batch, or None if it is closed; updates the table properties."""
         table = opened.table
@@ -332,6 +337,8 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
 
         with by_operator(appended.sparkSession, when=found.offsets <= SMALL_OFFSETS):
             opened.append(after, appended)
+        if rows is not None or last is not None:
+            opened.way = "append"
 
     def _merge_directly(self, opened: OpenTable[Table], changes: RowChanges, after: After) -> bool:  # noqa: ARG002
         """Merge changes without the MERGE statement if that is possible; otherwise nothing is done."""
@@ -378,6 +385,7 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
             opened.advance(after, merge)
         finally:
             spark.catalog.dropTempView(SOURCE)
+        opened.way = "merge"
 
 
 def _close(table: Table, load: InitialLoad, why: str) -> None:

@@ -75,9 +75,9 @@ class DriverDecoder:
         return raw == self._raw
 
     def last_changes(
-        self, spark: SparkSession, raw: RawRows, altered: seq.Sequence | None = None
+        self, spark: SparkSession, raw: RawRows, alteration: seq.Sequence | None = None
     ) -> LastChanges | None:
-        """Decode records; return None if one of them is not a plain change behind ``altered``, the last alteration.
+        """Decode records; return None if one of them is not a plain change behind ``alteration``, the last one.
 
         Rows of snapshots, truncate events, and records that were written with another schema are left to queries.
         """
@@ -88,7 +88,7 @@ class DriverDecoder:
         described = self._describe.json(decoded)
         if not described or any(each["op"] not in _OPS or each["split"] or each["incremental"] for each in described):
             return None
-        if altered is not None and any(tuple(each["order"][: len(altered)]) <= altered for each in described):
+        if alteration is not None and any(tuple(each["order"][: len(alteration)]) <= alteration for each in described):
             return None
         last: dict[str, int] = {}
         for index, each in enumerate(described):

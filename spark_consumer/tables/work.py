@@ -23,6 +23,7 @@ from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.normalize.split_progress import SplitProgress
 from tailrace.spark_consumer.normalize.table_state import TableState
+from tailrace.spark_consumer.sink.base import WaySink
 from tailrace.spark_consumer.source.kafka import read_raw
 from tailrace.spark_consumer.source.kafka_admin import beginning_offsets
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
@@ -120,7 +121,8 @@ class TablePart(ABC):
         """Return the result when all that a state says is written."""
         self._snapshots.ends.written(self._topic, state.truncated)
         status = self._snapshots.status(self._topic, state.progress)
-        return TableResult(rows, newest_ms, status, {kind: count for kind, count in kinds.items() if count})
+        way = self._sink.way_of(self._topic) if isinstance(self._sink, WaySink) else ""
+        return TableResult(rows, newest_ms, status, {kind: count for kind, count in kinds.items() if count}, way)
 
     def _decode(self, raw: DataFrame) -> tuple[TableSchema, DataFrame]:
         return self._reading.decode(raw, self._topic, self._images, self._services.writing.fields)

@@ -17,6 +17,7 @@ from tailrace.spark_consumer.sink import delta_driver_rewrite, delta_files, delt
 from tailrace.spark_consumer.sink.delta_driver_rewrite import RowForm
 from tailrace.spark_consumer.sink.delta_log import LogTransaction
 from tailrace.spark_consumer.sink.delta_small import merge_small
+from tailrace.spark_consumer.sink.target_table import TargetTable
 from tests.embedded.kafka import KafkaBroker
 from tests.spark.records import Feed, table_schema
 from tests.spark.running import consume, run_query, settings, table_rows
@@ -144,8 +145,9 @@ def test_a_failure_that_passes(
     assert len(written) >= len(NAMES)
 
 
+@pytest.mark.parametrize("by_statement", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_batch_that_no_way_can_write(
-    spark: SparkSession, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, given: dict[str, str], monkeypatch: pytest.MonkeyPatch, *, by_statement: bool
 ) -> None:
     """It says nothing about the driver: the query may have been stopped."""
     unreadable: list[bool] = []
@@ -155,7 +157,12 @@ def test_a_batch_that_no_way_can_write(
         return fails()
 
     monkeypatch.setattr(delta_driver_rewrite, "row_sequence", read)
-    monkeypatch.setattr(delta_sink, "merge_small", lambda *given: fails() if unreadable else merge_small(*given))
+    if by_statement:
+        # As without deletion vectors: the statement is the next way.
+        monkeypatch.setattr(delta_sink, "merge_small", lambda *_: False)
+        monkeypatch.setattr(TargetTable, "merge", fails)
+    else:
+        monkeypatch.setattr(delta_sink, "merge_small", lambda *given: fails() if unreadable else merge_small(*given))
     with capture_logs() as logs:
         _, error = run_query(spark, given)
     assert error is not None

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.schemas.table import TableSchema
+    from tailrace.spark_consumer.monitor.status import Status
     from tailrace.spark_consumer.source.group_reader import RawRows
     from tailrace.spark_consumer.source.ranges import TopicRange
 
@@ -153,7 +154,7 @@ def test_a_running_query(
     assert [text for text in commands if "readlink" in text]
 
 
-def test_a_table_that_was_altered(
+def test_records_behind_an_alteration(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, in_driver: Counter[str]
 ) -> None:
     """Only records with another schema, or before the last ALTER, need a query; also with several sinks."""
@@ -165,12 +166,13 @@ def test_a_table_that_was_altered(
     given["sinks.one.table.include.list"] = "shop\\..*"
     given |= {"tailrace.table.threads": "1", "sinks.one.sink.optimize.batches": "0"}
 
-    def write(numbers: range) -> None:
+    def write(numbers: range) -> Status:
         for number in numbers:
             for table, known in zip(tables, rows, strict=True):
                 feed.write(changes(random.Random(number), table, number, known))
-        consume(spark, given)
+        status = consume(spark, given)
         assert [table_rows(spark, tmp_path, table.schema.table) for table in tables] == rows
+        return status
 
     write(range(3))
     added = ConnectField("more", connect("int32"))
@@ -183,9 +185,10 @@ def test_a_table_that_was_altered(
     }
     tables[0] = wider
     before = Counter(in_driver)
-    write(range(3, 7))
+    status = write(range(3, 7))
     assert in_driver["t1"] - before["t1"] >= 2
     assert in_driver["t0"] - before["t0"] >= 2
+    assert {each["way"] for each in status.as_dict()["tables"].values()} == {"small commit, all rows"}
 
 
 @pytest.mark.long
