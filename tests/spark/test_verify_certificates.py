@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,11 @@ from structlog.testing import capture_logs
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.verify.snapshot import compare_snapshots
+from tests.embedded.kafka import KafkaBroker
+from tests.embedded.registry import SchemaRegistry
 from tests.spark.running import settings
-from tests.support.captured_source import KEYS, CapturedSource
+from tests.support.captured_source import KEYS, CapturedSource, captured
+from tests.support.database import Database
 from tests.support.topics import Read, read_topic
 
 if TYPE_CHECKING:
@@ -171,3 +175,38 @@ def test_topics_are_proven_by_their_certificates_and_planted_faults_are_found(
     assert tables["customers"]["result"] == "not decided"
     assert list(different.values()) == ["compacted"]
     assert any("the topic is compacted" in each["event"] for each in logs)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("with_registry", [False, pytest.param(True, marks=pytest.mark.registry)])
+def test_topics_of_other_converters_are_proven_too(
+    *,
+    with_registry: bool,
+    spark: SparkSession,
+    database: Database,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """JSON with schemas; Avro has no checksums, which the line of the table says."""
+    with ExitStack() as stack:
+        if with_registry:
+            url = stack.enter_context(SchemaRegistry()).url
+            own = {"converter": "io.confluent.connect.avro.AvroConverter", "converter.schema.registry.url": url}
+        else:
+            own = {"converter": "org.apache.kafka.connect.json.JsonConverter", "converter.schemas.enable": "true"}
+        converters = {f"{side}.{name}": value for side in ("key", "value") for name, value in own.items()}
+        source = captured(database, kafka_broker, prefix, converters)
+        given = settings(kafka_broker, prefix, tmp_path) | {
+            name: value for name, value in converters.items() if "enable" not in name
+        }
+        capfdbinary.readouterr()
+
+        assert compare_snapshots(spark, config.parse(given)) == 0
+
+        tables = {line["topic"]: line for line in lines(capfdbinary)}
+        assert set(tables) == {source.topic(name) for name in KEYS}
+        assert {line["result"] for line in tables.values()} == {"equal"}
+        splits = tables[source.topic("notes")]["splits"]
+        assert (splits["without_checksum"] > 0) == with_registry
