@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-BATCHES = 7
+BATCHES = 5
 
 
 def some_changes(chosen: random.Random, table: Table, number: int, count: int) -> Iterator[Message]:

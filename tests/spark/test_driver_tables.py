@@ -317,6 +317,7 @@ def test_a_failure_before_the_commit(
     assert [line["log_level"] for line in warnings] == ["warning"]
 
 
+@pytest.mark.long
 def test_a_failure_that_passes(
     spark: SparkSession, written: Written, in_driver: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
