@@ -69,11 +69,13 @@ class SnapshotResult:
     rows: int = 0
     """Rows of the splits that are equal."""
     former: int = 0
-    """Splits of former tables of the name that the topic does not hold any more."""
+    """Splits of former tables of the name: readers have no row of them, so they are neither a proof nor a fault."""
     without_checksum: int = 0
     """Equal splits of which only the numbers were compared."""
-    initial: RunProgress | None = None
-    """The splits of the last initial snapshot that have certificates; None: there was none."""
+    run: RunProgress | None = None
+    """The splits with certificates of the run that must cover all keys; None: there is none."""
+    covers: bool = True
+    """Whether such a run covers all keys: the last initial snapshot, or one since a later table of the name began."""
 
     @property
     def different(self) -> bool:
@@ -84,7 +86,7 @@ class SnapshotResult:
     def decided(self) -> bool:
         """Whether everything is known."""
         undecided = self.counts[SplitResult.COMPACTED] + self.counts[SplitResult.WITHOUT_END]
-        return (self.initial is None or self.initial.complete) and not undecided
+        return self.covers and not undecided
 
 
 def compare_splits(
@@ -102,10 +104,11 @@ def compare_splits(
     """
     found = SnapshotResult()
     certified = {end.split: end for end in ends}
-    current = {name: end for name, end in certified.items() if created is None or end.high >= created or name in held}
-    found.former = len(certified) - len(current)
+    current = {name: end for name, end in certified.items() if created is None or end.high >= created}
+    former = certified.keys() - current.keys()
+    found.former = len(former)
     announced = certified.keys() | set(begun)
-    for name in sorted(current.keys() | held.keys()):
+    for name in sorted(current.keys() | (held.keys() - former)):
         end, has = current.get(name), held.get(name, HeldSplit())
         if end is None:
             result = SplitResult.WITHOUT_END if name in announced else SplitResult.EXTRA
@@ -123,7 +126,13 @@ def compare_splits(
             for each in found.unequal
         ]
     found.counts.update(each.result for each in found.unequal)
-    found.initial = _initial(current.values())
+    required = [end for end in current.values() if created is not None or not end.incremental]
+    runs = _runs(required)
+    found.run = runs[-1] if runs else None
+    if created is not None:
+        found.covers = any(run.complete for run in runs)
+    elif runs:
+        found.covers = runs[-1].complete
     return found
 
 
@@ -146,12 +155,9 @@ def _missing(splits: Iterable[ComparedSplit]) -> int:
     )
 
 
-def _initial(ends: Iterable[SplitEnd]) -> RunProgress | None:
-    initial = [end for end in ends if not end.incremental]
-    if not initial:
-        return None
-    progress = RunProgress()
-    for end in initial:
-        if end.run == initial[-1].run:
-            progress = progress.adding(end)
-    return progress
+def _runs(ends: Iterable[SplitEnd]) -> list[RunProgress]:
+    """Return the progress of each run, the one of the last certificate last."""
+    runs: dict[str, RunProgress] = {}
+    for end in ends:
+        runs[end.run] = runs.pop(end.run, RunProgress()).adding(end)
+    return list(runs.values())

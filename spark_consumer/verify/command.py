@@ -54,7 +54,7 @@ from tailrace.spark_consumer.sink.routing import SinkRouter
 from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.control import ControlTopic
 from tailrace.spark_consumer.source.formats.record_format import record_format
-from tailrace.spark_consumer.source.kafka import range_options
+from tailrace.spark_consumer.source.kafka import READ_COMMITTED, range_options
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds, TopicPolicies
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
@@ -348,7 +348,7 @@ def _opened(
     router = SinkRouter(load_sinks(config), prefix)
     opened: dict[str, Sink] = {}
 
-    topics_read = Topics(reading, SplitEnds(ControlTopic(watermarks_topic(prefix), client)))
+    topics_read = Topics(reading, SplitEnds(ControlTopic(watermarks_topic(prefix), client, READ_COMMITTED)))
 
     def sink_of(topic: str) -> ComparedSink:
         if options.topics:

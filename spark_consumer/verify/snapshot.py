@@ -172,7 +172,11 @@ def held_splits(spark: SparkSession, reading: Reading, found: TopicRange) -> dic
 
 def _without_snapshot(topic: str, *, created: bool) -> VerifiedTable:
     if created:
-        log.warning("the topic has no snapshot: the table was created while it was captured", topic=topic)
+        log.warning(
+            "nothing to compare: the table began while it was captured, and no topic says that it had no rows",
+            hint="compare the target with its source",
+            topic=topic,
+        )
     else:
         log.error(
             "nothing to compare: the watermarks topic has no END watermark of the table",
@@ -181,7 +185,7 @@ def _without_snapshot(topic: str, *, created: bool) -> VerifiedTable:
             topic=topic,
         )
     print_line({"topic": topic, "result": "no snapshot", "splits": {}})
-    return VerifiedTable(EQUAL if created else FAILED)
+    return VerifiedTable(FAILED)
 
 
 def _split_line(topic: str, split: ComparedSplit) -> dict[str, Any]:
@@ -214,7 +218,7 @@ def _report(topic: str, result: SnapshotResult, found: TopicRange, gone: int | N
     if result.counts[SplitResult.COMPACTED]:
         log.warning(
             "the topic is compacted, or may be: the records that a split lacks may have been replaced by later ones",
-            hint="set cleanup.policy=delete on the topic; compare the target with its source instead",
+            hint="compare the target with its source instead; another cleanup.policy does not bring records back",
             topic=topic,
             offsets_without_record=gone,
         )
@@ -224,12 +228,14 @@ def _report(topic: str, result: SnapshotResult, found: TopicRange, gone: int | N
             hint="start the producer and run the command again; if it streams the table, the watermarks are lost",
             topic=topic,
         )
-    if result.initial is not None and not result.initial.complete:
+    if not result.covers:
         log.warning(
             "the splits with an END watermark do not cover all keys",
-            hint="wait until the snapshot is complete; if the producer streams the table, splits are lost",
+            hint="wait until the snapshot is complete; if the producer streams the table, splits are lost, or a table "
+            "that was created while it was captured has been read in part: compare the target with its source",
             topic=topic,
-            covered=sorted(result.initial.bounds.items())[:_SHOWN],
+            former=result.former,
+            covered=sorted(result.run.bounds.items())[:_SHOWN] if result.run else [],
         )
     if result.without_checksum:
         log.warning(

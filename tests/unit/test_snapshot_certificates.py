@@ -83,8 +83,8 @@ def test_extra_and_different_rows_of_a_compacted_topic_are_faults() -> None:
     assert result.counts == {SplitResult.EXTRA: 1, SplitResult.DIFFERENT: 1}
 
 
-def test_splits_of_a_former_table_count_only_while_the_topic_holds_them() -> None:
-    """They are gone with a topic that was deleted; in one that goes on they are still there."""
+def test_splits_of_a_former_table_prove_nothing_and_are_no_fault() -> None:
+    """Whatever the topic holds of them: readers begin where the table was created."""
     created = Sequence(1, 2, 0, 0, 0)
     now = end("now", 1, high=Sequence(1, 2, 9, 0, 0), run="new")
     former = [end("gone", 7), end("left", 3)]
@@ -93,8 +93,24 @@ def test_splits_of_a_former_table_count_only_while_the_topic_holds_them() -> Non
         [*former, now], {"left": HeldSplit(3, 0, 30), "now": HeldSplit(1, 0, 10)}, (), created=created
     )
 
-    assert result.counts == {SplitResult.EQUAL: 2}
-    assert (result.former, result.decided) == (1, True)
+    assert result.counts == {SplitResult.EQUAL: 1}
+    assert (result.former, result.decided) == (2, True)
+    expired = compare_splits(former, {"left": HeldSplit(1, 0, 10)}, (), created=created)
+    assert (expired.different, expired.decided, expired.rows) == (False, False, 0)
+
+
+def test_a_table_that_began_while_it_was_captured_needs_a_run_since_then() -> None:
+    created, high = Sequence(1, 2, 0, 0, 0), Sequence(1, 2, 9, 0, 0)
+    part = end("i", 1, high=high, run="i", incremental=True, upper="[3]")
+    rest = end("j", 1, high=high, run="i", incremental=True, lower="[3]", number=1)
+    held = {"i": HeldSplit(1, 0, 10), "j": HeldSplit(1, 0, 10)}
+    whole_before = end("s", 1)
+
+    assert not compare_splits([whole_before, part], held | {"s": HeldSplit(1, 0, 10)}, {"j"}, created=created).decided
+    assert not compare_splits([part], {"i": HeldSplit(1, 0, 10)}, (), created=created).decided
+    # A former table whose snapshot has not ended does not matter.
+    unfinished = end("u", 1, run="u", upper="[7]")
+    assert compare_splits([unfinished, part, rest], held, (), created=created).decided
 
 
 def test_a_split_that_is_lost_with_its_certificate_leaves_keys_without_one() -> None:
