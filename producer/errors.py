@@ -160,6 +160,10 @@ class SignalRefusedError(TailraceError):
     """The producer has not applied a signal."""
 
 
+class ResponseUnknownError(TailraceError):
+    """A signal is sent, and what the producer makes of it is not known."""
+
+
 class TableNotReadError(TailraceError):
     """The topic of a table lacks rows that are still to be read."""
 

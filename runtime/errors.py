@@ -19,7 +19,6 @@ from the stored state may resolve. All other errors stop the process.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from tailrace.runtime.exit_code import ExitCode
 
@@ -35,7 +34,7 @@ class TailraceError(Exception):
     and statements with them, are in ``context`` alone: logs have it, while states and the status keep the message.
     """
 
-    exit_code: ClassVar[ExitCode | None] = None
+    exit_code: ExitCode | None = None
     """Of a process that it ends; None: ``exit_code_of`` decides."""
 
     def __init__(self, message: str, *, hint: str = "", **context: object) -> None:
@@ -100,4 +99,6 @@ def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code of a process that an error ends."""
     if isinstance(error, TailraceError) and error.exit_code is not None:
         return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.ERROR  # of the reader of the output
     return ExitCode.TEMPFAIL if isinstance(error, Retryable | ConnectionError | TimeoutError) else ExitCode.ERROR

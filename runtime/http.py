@@ -96,8 +96,9 @@ class HttpServer:
             self._sockets = bind_sockets(port, address)
         except OSError as error:
             problem = f"{port_property}: port {port} of {address} cannot be opened: {error.strerror}"
-            if error.errno == errno.EADDRINUSE:
-                raise PortInUseError(problem, hint="end what listens there, or choose another port") from None
+            if error.errno in {errno.EADDRINUSE, errno.EADDRNOTAVAIL}:
+                hint = "end what listens there, wait until this machine has the address, or choose another one"
+                raise PortInUseError(problem, hint=hint) from None
             raise ConfigError([problem]) from None
         self.port = int(self._sockets[0].getsockname()[1])
         local = all(ipaddress.ip_address(each.getsockname()[0]).is_loopback for each in self._sockets)

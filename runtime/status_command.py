@@ -70,7 +70,7 @@ def _answer(program: Program, address: StatusAddress) -> Answer:
         return Answer(program, address, status, program.report(status))
     except NoAnswerError as error:
         return Answer(program, address, problem=str(error.context["reason"]))
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         problem = f"it is another version of Tailrace: its /status lacks {error}"
         return Answer(program, address, problem=problem)
 

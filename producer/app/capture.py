@@ -28,6 +28,7 @@ from tailrace.producer.snapshot.fork_server import ForkServer
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.producer.streaming.refused_changes import table_fault
 from tailrace.runtime.errors import Retryable, TailraceError
+from tailrace.runtime.exit_code import ExitCode
 from tailrace.runtime.webhook import Webhook, WebhookEvent
 
 log = structlog.get_logger(__name__)
@@ -118,5 +119,8 @@ def _run_sessions(
                 session.run()
     except TailraceError as error:
         if not (isinstance(error, Retryable) and stop.is_set()):
+            if started.is_set() and error.exit_code is ExitCode.CONFIG:
+                # It has run with this configuration: what a server or a file is now can pass, and a restart goes on.
+                error.exit_code = ExitCode.ERROR
             raise
         log.warning("stopped without a last commit: the next start reads again what is missing", error=str(error))

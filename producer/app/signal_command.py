@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tailrace.producer.app.signals import SentSignal, require_signal_topic, send_signal
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.errors import SignalRefusedError
+from tailrace.producer.errors import ResponseUnknownError, SignalRefusedError
 from tailrace.producer.model.table import TableId
 from tailrace.runtime.errors import ConfigError, NoAnswerError
 
@@ -46,7 +46,8 @@ def run_signal(
 ) -> None:
     """Send a signal, and wait until the producer has taken it; ``read`` returns its /status, None: do not wait.
 
-    Raises SignalRefusedError if it is not applied. Raises NoAnswerError before it is sent if no producer answers.
+    Raises NoAnswerError before it is sent if no producer answers; then SignalRefusedError if it is not applied, and
+    ResponseUnknownError if the producer does not say what it made of it.
     """
     require_signal_topic(config)
     if read is not None:
@@ -62,7 +63,10 @@ def run_signal(
 def _wait_until_taken(sent: SentSignal, read: Callable[[], Mapping[str, Any]], limit_s: float) -> str:
     until = time.monotonic() + limit_s
     while True:
-        signals = read()["signals"]
+        try:
+            signals = read()["signals"]
+        except NoAnswerError as error:
+            raise _unknown(sent, f"the signal is sent, and {error.message} any more") from error
         for response in signals.get("responses", ()):
             if response["id"] == sent.id:
                 if not response["applied"]:
@@ -73,12 +77,16 @@ def _wait_until_taken(sent: SentSignal, read: Callable[[], Mapping[str, Any]], l
                     )
                 return f"applied, except: {response['reason']}" if response["reason"] else "applied"
         if signals.get("kafka_offset", -1) >= sent.offset:
-            return "taken by a session that has ended since: the log of the producer has what it made of it"
+            raise _unknown(sent, "the producer has read the signals up to this one, and has no response to it")
         if time.monotonic() > until:
-            raise NoAnswerError(
-                "the producer has not taken the signal",
-                hint="look at tailrace status; the signal stays in its topic, and is taken when the producer reads it",
-                id=sent.id,
-                waited_s=limit_s,
-            )
+            raise _unknown(sent, f"the producer has not read the signal within {limit_s:g} s")
         time.sleep(_POLL_S)
+
+
+def _unknown(sent: SentSignal, problem: str) -> ResponseUnknownError:
+    return ResponseUnknownError(
+        problem,
+        hint="look for the id in the log of the producer before you send it again: it takes the signal later, if "
+        f"it reads {sent.topic}, as signal.kafka.topic and signal.kafka.bootstrap.servers say",
+        id=sent.id,
+    )

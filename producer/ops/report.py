@@ -22,10 +22,14 @@ def report(status: Mapping[str, Any]) -> ProgramReport:
         "snapshots": _snapshots(status["signals"]),
         "last error": status["error"],
     }
+    words = [
+        status["phase"],
+        *([] if status["connected"] else ["not connected"]),
+        *([] if status["live"] else ["hangs"]),
+    ]
     return ProgramReport(
-        state=f"{status['phase']}{'' if status['connected'] else ', not connected'}, "
-        f"for {duration(in_seconds(status['uptime_ms']))}",
-        is_ready=status["connected"] and status["phase"] in {Phase.SNAPSHOT, Phase.STREAMING},
+        state=f"{', '.join(words)}, for {duration(in_seconds(status['uptime_ms']))}",
+        is_ready=status["connected"] and status["live"] and status["phase"] in {Phase.SNAPSHOT, Phase.STREAMING},
         facts={name: text for name, text in facts.items() if text},
         headings=("TABLE", "STATE", "SPLITS", "ROWS READ", "RECORDS"),
         tables=[_table(name, table) for name, table in status["tables"].items()],

@@ -330,6 +330,7 @@ class Status:
             "phase": phase,
             "error": error,
             "connected": connected,
+            "live": self.live,
             "uptime_ms": (now_us - self.started_us) // 1000,
             "snapshot": {
                 "tables": len(tables),

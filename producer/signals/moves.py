@@ -56,7 +56,9 @@ class Moves:
                 f"{self.replay.part.until.to_json()}"
             )
         try:
-            return MovedPosition(self.locate(text, before.epoch + 1), before)
+            located = self.locate(text, before.epoch + 1)
+            self.tried.pop(text, None)
+            return MovedPosition(located, before)
         except ConfigError as error:
             raise PositionRefusedError("; ".join(error.problems)[:_SHOWN]) from error
         except SourceUnavailableError as error:

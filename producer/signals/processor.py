@@ -48,7 +48,8 @@ log = structlog.get_logger(__name__)
 
 _SHOWN: Final = 2_000
 """Characters of a signal that the log includes."""
-_KEPT: Final = 20
+_KEPT: Final = 200
+"""More than a channel returns at once, so that a command which asks a few times a second sees each."""
 
 
 class SignalResponse(NamedTuple):
