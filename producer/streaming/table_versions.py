@@ -287,12 +287,15 @@ class TableVersions:
         try:
             tracked.order.require_same_key(tracked.id, captured.table.key_columns)
         except SchemaError as error:
+            is_incremental = tracked.mode is TableMode.INCREMENTAL
+            if is_incremental and tracked.fault is None:
+                raise IncrementalKeyChangedError from error  # without the snapshot, its changes need no key of splits
             now = self._context.tables.key_now(tracked.id)
             if now is not None and now != key:
                 raise EarlierKeyError(tracked.id, key, now) from error
-            if tracked.mode is not TableMode.INCREMENTAL:
-                raise
-            raise IncrementalKeyChangedError from error
+            if is_incremental:
+                raise IncrementalKeyChangedError from error
+            raise
 
     def _add_table(self, definition: TableVersion) -> tuple[CapturedTable, TrackedTable] | None:
         """Capture a table with its first change; None: it cannot be captured."""

@@ -15,7 +15,7 @@ from tailrace.producer.kafka.state_store import known_key_key
 from tailrace.producer.model.binlog_events import QueryEvent, RowsEvent, TableVersion, TransactionBegin
 from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
-from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.model.table_mode import TableFault, TableMode
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.captured_tables import CapturedTables
@@ -278,7 +278,7 @@ def test_a_key_that_a_snapshot_is_planned_on_needs_no_warning(capsys: pytest.Cap
 
 @pytest.mark.parametrize("snapshot", [False, True], ids=["streaming", "incremental"])
 def test_changes_with_a_key_of_before_wait_for_the_statement(*, snapshot: bool) -> None:
-    """A retry before it would find the same changes; behind it, an incremental snapshot that is cancelled is enough."""
+    """A retry before it would find the same changes. To cancel a snapshot that was asked for is enough."""
     stream = Versions(catalog=definition(3))
     registry = stream.versions._context.registry
     if snapshot:
@@ -289,6 +289,10 @@ def test_changes_with_a_key_of_before_wait_for_the_statement(*, snapshot: bool) 
 
     registry.tables[TABLE].compare_by(SimpleNamespace(require_same_key=another_key))
     before, now = definition(3)._replace(primary_key=("at",)), definition(4)
+    if snapshot:
+        with pytest.raises(IncrementalKeyChangedError):
+            stream.versions.change(stream.event(before, 200))
+        registry.tables[TABLE].fault = TableFault("another reason", {}, defined=True)
     with pytest.raises(EarlierKeyError, match=r"the key \(at\) here, and the table has the key \(id\)") as caught:
         stream.versions.change(stream.event(before, 200))
     assert not table_fault(TABLE, as_definition(caught.value), "").defined
