@@ -75,7 +75,7 @@ class SnapshotResult:
     run: RunProgress | None = None
     """The splits with certificates of the run that must cover all keys; None: there is none."""
     covers: bool = True
-    """Whether such a run covers all keys: the last initial snapshot, or one since a later table of the name began."""
+    """Whether such a run covers all keys: the last initial snapshot, or, behind CREATED, an initial one since then."""
 
     @property
     def different(self) -> bool:
@@ -126,8 +126,8 @@ def compare_splits(
             for each in found.unequal
         ]
     found.counts.update(each.result for each in found.unequal)
-    required = [end for end in current.values() if created is not None or not end.incremental]
-    runs = _runs(required)
+    # An incremental run may have read some rows of its range only (a filter, keys), and its certificates do not say so.
+    runs = _runs(end for end in current.values() if not end.incremental)
     found.run = runs[-1] if runs else None
     if created is not None:
         found.covers = any(run.complete for run in runs)

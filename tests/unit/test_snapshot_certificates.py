@@ -99,18 +99,20 @@ def test_splits_of_a_former_table_prove_nothing_and_are_no_fault() -> None:
     assert (expired.different, expired.decided, expired.rows) == (False, False, 0)
 
 
-def test_a_table_that_began_while_it_was_captured_needs_a_run_since_then() -> None:
+def test_a_table_that_began_while_it_was_captured_needs_an_initial_run_since_then() -> None:
     created, high = Sequence(1, 2, 0, 0, 0), Sequence(1, 2, 9, 0, 0)
-    part = end("i", 1, high=high, run="i", incremental=True, upper="[3]")
-    rest = end("j", 1, high=high, run="i", incremental=True, lower="[3]", number=1)
-    held = {"i": HeldSplit(1, 0, 10), "j": HeldSplit(1, 0, 10)}
     whole_before = end("s", 1)
+    repair = end("k", 1, high=high, run="k", incremental=True)
+    unfinished_before = end("u", 1, run="u", upper="[7]")
+    first = end("n", 1, high=high, run="n", upper="[9]", closed=True)
+    above = end("m", 0, high=high, run="n", number=-1, lower="[9]", above=True)
+    one = HeldSplit(1, 0, 10)
 
-    assert not compare_splits([whole_before, part], held | {"s": HeldSplit(1, 0, 10)}, {"j"}, created=created).decided
-    assert not compare_splits([part], {"i": HeldSplit(1, 0, 10)}, (), created=created).decided
-    # A former table whose snapshot has not ended does not matter.
-    unfinished = end("u", 1, run="u", upper="[7]")
-    assert compare_splits([unfinished, part, rest], held, (), created=created).decided
+    assert not compare_splits([whole_before], {"s": one}, (), created=created).decided
+    # The rows of keys are one split without bounds, as those of a filter are without a key to split on.
+    assert not compare_splits([whole_before, repair], {"s": one, "k": one}, (), created=created).decided
+    assert not compare_splits([first], {"n": one}, (), created=created).decided
+    assert compare_splits([unfinished_before, first, above], {"n": one}, (), created=created).decided
 
 
 def test_a_split_that_is_lost_with_its_certificate_leaves_keys_without_one() -> None:
