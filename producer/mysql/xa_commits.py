@@ -30,6 +30,7 @@ _CANDIDATES: Final = (
     f"SELECT ID, IF({_APPLIES}, NULL, CAST(INFO AS BINARY)) FROM information_schema.PROCESSLIST "
     f"WHERE INFO LIKE '%X%A%COMMIT%' OR ({_APPLIES})"
 )
+_GROUP: Final = "SHOW GLOBAL VARIABLES WHERE Variable_name = 'group_replication_group_name' AND Value <> ''"
 _STATEMENT: Final = re.compile(rb"\bXA\b.*\bCOMMIT\b", re.IGNORECASE | re.DOTALL)
 
 
@@ -72,10 +73,13 @@ def wait_until_visible(session: Connection[Any], timeout_s: float) -> None:
 
 
 def hides_applied(session: Connection[Any]) -> bool:
-    """Return whether a replica may apply an XA COMMIT … ONE PHASE that nothing but InnoDB's list shows: MySQL 5.7."""
-    return (
-        _numbers(_version(session)) < _LOG_FIRST and sees_commits(session) and bool(query(session, "SHOW SLAVE STATUS"))
-    )
+    """Return whether a replica may apply an XA COMMIT … ONE PHASE that nothing but InnoDB's list shows: MySQL 5.7.
+
+    SHOW SLAVE STATUS does not have the channel by which a member of a group applies.
+    """
+    if _numbers(_version(session)) >= _LOG_FIRST or not sees_commits(session):
+        return False
+    return bool(query(session, "SHOW SLAVE STATUS") or query(session, _GROUP))
 
 
 def wait_until_logged(session: Connection[Any], timeout_s: float) -> None:
