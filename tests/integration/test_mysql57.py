@@ -6,17 +6,15 @@ import math
 import random
 import struct
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import closing
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Any
 
 import pymysql
 import pytest
 
-from tailrace.producer.errors import DefinitionLockedError, PrerequisiteError, SourceUnavailableError
-from tailrace.producer.model.binlog_events import TableVersion
-from tailrace.producer.model.table import TableId
+from tailrace.producer.errors import DefinitionLockedError, PrerequisiteError, SourceUnavailableError, TableLockedError
+from tailrace.producer.model.table import CatalogTable, TableId
 from tailrace.producer.mysql import catalog, watermark, xa_commits
 from tailrace.producer.mysql.connection import connect
 from tailrace.producer.mysql.prerequisites import check
@@ -280,27 +278,43 @@ def test_a_replica_that_applies_a_commit_in_one_phase_is_waited_for() -> None:
 
 
 @pytest.mark.long
-def test_a_table_that_is_locked_is_not_taken_for_missing(server: MySqlServer, old: Database) -> None:
-    """The catalog of MySQL 5.7 waits for a table that a statement has locked, and leaves it out after a while."""
-    old.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    old.execute("CREATE TABLE u (id INT PRIMARY KEY)")
-    run(server, "SET GLOBAL sync_binlog = 1", "SET GLOBAL binlog_group_commit_sync_delay = 1000000")
-    ended = threading.Event()
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("query_number", [0, 1, 2], ids=["columns", "grants", "indexes"])
+def test_what_the_catalog_leaves_out_is_not_taken_for_absent(
+    monkeypatch: pytest.MonkeyPatch, query_number: int, *, waits: bool
+) -> None:
+    """A query of the catalog waits for a table that a statement has locked, and leaves it out after a while."""
+    with HeldServer(version=VERSION, settings={"sync_binlog": "1"}) as server:
+        run(
+            server,
+            "CREATE DATABASE d",
+            "CREATE TABLE d.t (id INT PRIMARY KEY)",
+            "CREATE TABLE d.u (id INT PRIMARY KEY)",
+        )
+        locked, other = TableId("d", "t"), TableId("d", "u")
+        grouped, queries = catalog._grouped, iter(range(100))
+        with ExitStack() as held, closing(connect(settings_of(server))) as session:
 
-    def alter() -> None:
-        while not ended.is_set():
-            run(server, f"ALTER TABLE {old.name}.t COMMENT '{time.time()}'")
+            def locked_from(*arguments: Any) -> Any:
+                if next(queries) == query_number:
+                    held.enter_context(server.committing(lambda: run(server, "ALTER TABLE d.t COMMENT 'x', FORCE")))
+                return grouped(*arguments)
 
-    thread = threading.Thread(target=alter)
-    thread.start()
-    locked, other = TableId(old.name, "t"), TableId(old.name, "u")
-    try:
-        with closing(connect(settings_of(server))) as session:
-            for _ in range(8):
-                found, _ = catalog.read_with_end(session, (locked, other), lambda _: True)
-                assert isinstance(found[other], TableVersion)
-                assert isinstance(found[locked], TableVersion | DefinitionLockedError)
-    finally:
-        ended.set()
-        thread.join(60)
-        run(server, "SET GLOBAL binlog_group_commit_sync_delay = 0", "SET GLOBAL sync_binlog = 0")
+            monkeypatch.setattr(catalog, "_grouped", locked_from)
+            session.cursor().execute("SET lock_wait_timeout = 1")
+            if waits:
+                with pytest.raises(TableLockedError):
+                    dict(catalog.read_tables(session, (locked, other)))
+            else:
+                found = dict(catalog.read_tables(session, (locked, other), waits=False))
+                assert isinstance(found[other], CatalogTable)
+                if isinstance(described := found[locked], CatalogTable):
+                    assert query_number == 1, "of grants alone nothing is lost"
+                    assert described.primary_key == ("id",)
+                else:
+                    assert isinstance(found[locked], DefinitionLockedError)
+            held.close()
+            monkeypatch.undo()
+            found = dict(catalog.read_tables(session, (locked, other), waits=waits))
+            read = {table: each for table, each in found.items() if isinstance(each, CatalogTable)}
+            assert {table: each.primary_key for table, each in read.items()} == {locked: ("id",), other: ("id",)}
