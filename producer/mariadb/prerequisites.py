@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,9 +9,10 @@ from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import prerequisites
 from tailrace.producer.mysql.connection import account, query
 from tailrace.producer.mysql.prerequisites import Check, CheckedSource, Checks, if_granted
+from tailrace.producer.mysql.text.server_version import version_number
 from tailrace.producer.mysql.xa_commits import sees_commits
 
-_OLDEST: Final = (10, 6)
+_OLDEST: Final = 100_600
 
 
 def server_is_mariadb(source: CheckedSource) -> Iterator[str]:
@@ -20,7 +20,7 @@ def server_is_mariadb(source: CheckedSource) -> Iterator[str]:
     version = source.settings.get("version", "")
     if "mariadb" not in version.lower():
         yield f"the server is {version}, not MariaDB; remove connector.class, or set it to the connector of MySQL"
-    elif tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _OLDEST:
+    elif version_number(version) < _OLDEST:
         yield f"the server is {version}: it is too old; upgrade to MariaDB 10.6 or newer"
 
 

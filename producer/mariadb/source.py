@@ -66,7 +66,7 @@ class MariaDbSource(MySqlSource):
         """Run the initial statements, and set the variables of MariaDB."""
         super()._prepare(connection)
         # Of another server the check says what it is.
-        if "mariadb" in str(query(connection, "SELECT @@version")[0][0]).lower():
+        if "mariadb" in database.server_version(connection).lower():
             for statement in _SESSION:
                 database.execute(connection, statement)
 

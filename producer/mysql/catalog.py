@@ -17,8 +17,16 @@ from tailrace.producer.errors import (
 from tailrace.producer.model.binlog_events import TableVersion
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.column_defaults import with_exact_defaults
-from tailrace.producer.mysql.connection import account, binlog_position, binlog_status, excluded_databases, query
+from tailrace.producer.mysql.connection import (
+    account,
+    binlog_position,
+    binlog_status,
+    excluded_databases,
+    query,
+    server_version,
+)
 from tailrace.producer.mysql.text.collation import CHARSETS, canonical
+from tailrace.producer.mysql.text.server_version import version_number
 from tailrace.producer.mysql.types.base import CatalogRow, ColumnType
 from tailrace.producer.mysql.types.registry import CATALOG_NAMES, family_of
 from tailrace.producer.mysql.types.text import TextType
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
 
 FULL_METADATA: Final = "SET GLOBAL binlog_row_metadata=FULL avoids it (since MySQL 8.0)"
+_WITHOUT_DICTIONARY: Final = 80_000
 SYSTEM_DATABASES: Final = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 
 
@@ -143,32 +152,26 @@ def _read_batch(
     columns, granted, keys = rows
     pads = _pad_attributes(connection, {row[_COLLATION] for each in columns.values() for row in each} - {None})
     for table in batch:
-        if table in columns:
-            try:
+        try:
+            if table in columns:
                 # Without a privilege on a column the catalog does not show it.
                 if table in granted or any("select" not in _text(row[_PRIVILEGES]) for row in columns[table]):
                     _require_readable(connection, table)
                 yield table, _definition(connection, table, columns[table], keys.get(table, []), pads, exact=waits)
-            except TableMissingError:
-                continue  # dropped meanwhile
-            except _DefinitionChangedError:
-                yield from read_tables(connection, (table,), waits=waits)
-            except TableLockedError as error:
-                if waits:
-                    raise
-                yield table, _locked(error)
-            except SchemaError as error:
-                yield table, error
-        elif _leaves_out_locked(connection):
-            try:
+            elif _leaves_out_locked(connection):
                 query(connection, f"SELECT 1 FROM {table.quoted} LIMIT 0")
                 raise _left_out(table)
-            except (TableMissingError, TableAccessError):
-                continue
-            except TableLockedError as error:
-                if waits:
-                    raise
-                yield table, _locked(error)
+        except TableMissingError:
+            continue  # dropped meanwhile
+        except _DefinitionChangedError:
+            yield from read_tables(connection, (table,), waits=waits)
+        except TableLockedError as error:
+            if waits:
+                raise
+            yield table, _locked(error)
+        except SchemaError as error:
+            if table in columns:  # one that the catalog does not show may not be read
+                yield table, error
 
 
 def _leaves_out_locked(connection: Connection[Any]) -> bool:
@@ -176,8 +179,7 @@ def _leaves_out_locked(connection: Connection[Any]) -> bool:
 
     Invariant: what such a server does not tell of a table is not taken for absent, neither the table nor its indexes.
     """
-    [(version,)] = query(connection, "SELECT @@version")
-    return str(version).startswith("5.")
+    return version_number(server_version(connection)) < _WITHOUT_DICTIONARY
 
 
 def _left_out(table: TableId) -> TableLockedError:

@@ -157,6 +157,11 @@ def account(connection: Connection[Any]) -> str:
     return f"'{user}'@'{host}'"
 
 
+def server_version(connection: Connection[Any]) -> str:
+    """Return the version of the server, such as ``8.0.33`` or ``10.11.6-MariaDB-log``."""
+    return str(query(connection, "SELECT @@version")[0][0])
+
+
 def server_uuid(connection: Connection[Any]) -> str:
     """Return the UUID of the server."""
     return str(query(connection, "SELECT @@global.server_uuid")[0][0])

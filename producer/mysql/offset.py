@@ -109,8 +109,8 @@ class MySqlOffset(NamedTuple):
         until = time.monotonic() + timeout_s
         self.wait_until_executed(session, timeout_s)
         visible = self._replace(gtids=GtidSet.parse(database.executed_gtids(session)))
-        xa_commits.wait_until_visible(session, max(0.0, until - time.monotonic()))
-        if xa_commits.hides_applied(session):
+        early = xa_commits.wait_until_visible(session, max(0.0, until - time.monotonic()))
+        if early and xa_commits.hides_applied(session):
             engine_commits.visible_end(session, max(0.0, until - time.monotonic()))
         return visible
 

@@ -5,7 +5,6 @@ A problem names the setting, its value, and the statement that corrects it. A no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,6 +14,7 @@ from pymysql.constants import ER
 from tailrace.producer.errors import PrerequisiteError, SourceError
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql.connection import account, excluded_databases, query
+from tailrace.producer.mysql.text.server_version import version_number
 from tailrace.producer.mysql.xa_commits import commits_early, sees_commits
 
 if TYPE_CHECKING:
@@ -79,22 +79,18 @@ def server_is_supported(source: CheckedSource) -> Iterator[str]:
     if "mariadb" in version.lower():
         yield f"the server is {version}: it is not MySQL; set connector.class=mariadb"
         return
-    numbers = _numbers(version)
-    if numbers < _OLDEST or _EIGHT <= numbers < _FIRST_EIGHT:
+    number = version_number(version)
+    if number < _OLDEST or _EIGHT <= number < _FIRST_EIGHT:
         yield f"the server is MySQL {version}, which is too old; upgrade to 8.0.14 or newer, or to 5.7.20 or newer"
 
 
-_OLDEST: Final = (5, 7, 20)
-_EIGHT: Final = (8,)
-_FIRST_EIGHT: Final = (8, 0, 1)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+_OLDEST: Final = 50_720
+_EIGHT: Final = 80_000
+_FIRST_EIGHT: Final = 80_001
 
 
 def _is_57(source: CheckedSource) -> bool:
-    return _numbers(source.settings.get("version", "")) < _EIGHT
+    return version_number(source.settings.get("version", "")) < _EIGHT
 
 
 def _set(source: CheckedSource, setting: str) -> str:

@@ -18,10 +18,11 @@ from pymysql.connections import Connection
 from pymysql.constants import ER
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError
-from tailrace.producer.mysql.connection import query
+from tailrace.producer.mysql.connection import query, server_version
+from tailrace.producer.mysql.text.server_version import version_number
 
-_ENGINE_FIRST: Final = (8, 0, 33)
-_LOG_FIRST: Final = (8,)
+_ENGINE_FIRST: Final = 80_033
+_LOG_FIRST: Final = 80_000
 _PAUSE_S: Final = 0.02
 
 # No text that the pattern finds: other readers ask the same. A thread that applies ONE PHASE has no such statement.
@@ -36,15 +37,7 @@ _STATEMENT: Final = re.compile(rb"\bXA\b.*\bCOMMIT\b", re.IGNORECASE | re.DOTALL
 
 def commits_early(version: str) -> bool:
     """Return whether a server of this version may execute the GTID of an XA commit before its rows are visible."""
-    return _numbers(version) < _ENGINE_FIRST
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-
-
-def _version(session: Connection[Any]) -> str:
-    return str(query(session, "SELECT @@version")[0][0])
+    return version_number(version) < _ENGINE_FIRST
 
 
 def sees_commits(session: Connection[Any]) -> bool:
@@ -58,18 +51,19 @@ def sees_commits(session: Connection[Any]) -> bool:
     return True
 
 
-def wait_until_visible(session: Connection[Any], timeout_s: float) -> None:
-    """Wait until the rows of every XA transaction that is executed now are visible.
+def wait_until_visible(session: Connection[Any], timeout_s: float) -> bool:
+    """Wait until the rows of every XA transaction that is executed now are visible; return ``commits_early``.
 
     Raises SourceError if that cannot be known: the account lacks PROCESS, and the server has run XA transactions.
     Raises SourceUnavailableError after ``timeout_s``.
     """
-    if not commits_early(version := _version(session)):
-        return
-    if not sees_commits(session):
+    if not commits_early(version := server_version(session)):
+        return False
+    if sees_commits(session):
+        wait_for_commits(session, timeout_s)
+    else:
         _require_no_xa(session, version)
-        return
-    wait_for_commits(session, timeout_s)
+    return True
 
 
 def hides_applied(session: Connection[Any]) -> bool:
@@ -77,14 +71,14 @@ def hides_applied(session: Connection[Any]) -> bool:
 
     SHOW SLAVE STATUS does not have the channel by which a member of a group applies.
     """
-    if _numbers(_version(session)) >= _LOG_FIRST or not sees_commits(session):
+    if version_number(server_version(session)) >= _LOG_FIRST or not sees_commits(session):
         return False
     return bool(query(session, "SHOW SLAVE STATUS") or query(session, _GROUP))
 
 
 def wait_until_logged(session: Connection[Any], timeout_s: float) -> None:
     """Wait until the binlog has every XA transaction that is visible now; raises as ``wait_until_visible``."""
-    if _numbers(_version(session)) < _LOG_FIRST:
+    if version_number(server_version(session)) < _LOG_FIRST:
         wait_until_visible(session, timeout_s)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -10,6 +9,7 @@ from typing import Final, NamedTuple
 from tailrace.producer.errors import BinlogError
 from tailrace.producer.model.binlog_events import ChangeRefused
 from tailrace.producer.model.table import TableId
+from tailrace.producer.mysql.text.server_version import version_number
 from tailrace.runtime.errors import TailraceError
 from tailrace.schemas.rowkind import Op
 
@@ -117,12 +117,6 @@ def read_format(
             )
     number = version_number(version)
     return FileFormat(4 if data[stop - 5] == 1 else 0, number >= _YEAR_HAS_SIGN, number)
-
-
-def version_number(version: str) -> int:
-    """Return the version of a server as version comments have it."""
-    major, minor, patch = (*map(int, re.findall(r"\d+", version)[:3]), 0, 0, 0)[:3]
-    return major * 10_000 + minor * 100 + patch
 
 
 def unsupported_event(event_type: int, file: str, pos: int) -> BinlogError:
