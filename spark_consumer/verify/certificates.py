@@ -83,10 +83,14 @@ class SnapshotResult:
         return any(self.counts[each] for each in FAULTS)
 
     @property
+    def undecided(self) -> int:
+        """How many splits may be what their certificates say, or not."""
+        return self.counts[SplitResult.COMPACTED] + self.counts[SplitResult.WITHOUT_END]
+
+    @property
     def decided(self) -> bool:
         """Whether everything is known."""
-        undecided = self.counts[SplitResult.COMPACTED] + self.counts[SplitResult.WITHOUT_END]
-        return self.covers and not undecided
+        return self.covers and not self.undecided
 
 
 def compare_splits(

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import structlog
 
 from tailrace.runtime.errors import ConfigError, TailraceError
-from tailrace.schemas.names import schemas_topic, watermarks_topic
+from tailrace.schemas.names import watermarks_topic
 from tailrace.schemas.verification import (
     BUCKETS,
     NULL,
@@ -51,18 +51,13 @@ from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.sink.base import ComparedSink, SinkContext
 from tailrace.spark_consumer.sink.ledger import LEAVE_OUT
 from tailrace.spark_consumer.sink.routing import SinkRouter
-from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.formats.record_format import record_format
-from tailrace.spark_consumer.source.kafka import READ_COMMITTED, range_options
-from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds, TopicPolicies
-from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.source.kafka import READ_COMMITTED
 from tailrace.spark_consumer.source.watermarks import SnapshotRuns, SplitEnds
-from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.transform.rules import Rules
 from tailrace.spark_consumer.verify.compare import Difference, Outcome, TableComparison, Topics
 from tailrace.spark_consumer.verify.run_metrics import DIFFERENT, EQUAL, FAILED, VerifiedTable
-from tailrace.spark_consumer.verify.tables import chosen_topics, compare_each, print_line
+from tailrace.spark_consumer.verify.tables import QUERY, chosen_topics, compare_each, open_topics, print_line
 from tailrace.spark_consumer.verify.topic_rows import TopicRows
 
 if TYPE_CHECKING:
@@ -183,10 +178,8 @@ class SourceChecksums:
         )
 
 
-_QUERY: Final = "tailrace-verify"
 _NOT_REPAIRED: Final = frozenset({"hudi"})
 """Sinks for which no test shows that their targets take the rows that are read again."""
-_SETTINGS: Final = {"spark.sql.ansi.enabled": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,42 +324,34 @@ def _opened(
     """Yield the topics of the tables, the function to the sink of one, and what reads topics; the sinks are closed."""
     topics = chosen_topics(spark, config, options.tables)
     client, prefix = config.kafka_client, config.topic_prefix
-    schemas = SchemaTracker(ControlTopic(schemas_topic(prefix), client))
-    schemas.refresh(spark)
-    source = range_options(client=client, query_id=_QUERY, extra=config.source_options)
-    reading = Reading(source, schemas, record_format(config.format_settings), is_compacted=lambda _: True)
-    admin = SharedAdmin(client)
-    ids, policies = TopicIds(admin), TopicPolicies(admin)
-    ids.refresh(spark, topics)
-    context = SinkContext(
-        query_id=_QUERY,
-        prefix=prefix,
-        client=client,
-        runs=SnapshotRuns(ControlTopic(watermarks_topic(prefix), client)),
-        topic_id=ids.get,
-    )
+    watermarks = watermarks_topic(prefix)
     router = SinkRouter(load_sinks(config), prefix)
     opened: dict[str, Sink] = {}
+    with open_topics(spark, config, topics) as (reading, ids, policies):
+        context = SinkContext(
+            query_id=QUERY,
+            prefix=prefix,
+            client=client,
+            runs=SnapshotRuns(ControlTopic(watermarks, client)),
+            topic_id=ids.get,
+        )
+        compared = replace(reading, is_compacted=lambda _: True)
+        topics_read = Topics(compared, SplitEnds(ControlTopic(watermarks, client, READ_COMMITTED)))
 
-    topics_read = Topics(reading, SplitEnds(ControlTopic(watermarks_topic(prefix), client, READ_COMMITTED)))
+        def sink_of(topic: str) -> ComparedSink:
+            if options.topics:
+                policies.read(spark, [topic])
+                return TopicRows(reading, ids, partial(topics_read.created, spark))
+            sink = router.of(topic)
+            if sink.name not in opened:
+                opened[sink.name] = sink.open(spark, context)
+            target = opened[sink.name]
+            if not isinstance(target, ComparedSink):
+                raise SinkError(f"targets of the sink {sink.plugin.name} are not compared yet", hint=LEAVE_OUT)
+            return target
 
-    def sink_of(topic: str) -> ComparedSink:
-        if options.topics:
-            policies.read(spark, [topic])
-            plain = replace(reading, is_compacted=policies.is_compacted)
-            return TopicRows(plain, ids, partial(topics_read.created, spark))
-        sink = router.of(topic)
-        if sink.name not in opened:
-            opened[sink.name] = sink.open(spark, context)
-        target = opened[sink.name]
-        if not isinstance(target, ComparedSink):
-            raise SinkError(f"targets of the sink {sink.plugin.name} are not compared yet", hint=LEAVE_OUT)
-        return target
-
-    try:
-        with with_settings(spark, _SETTINGS):
+        try:
             yield topics, sink_of, topics_read
-    finally:
-        for each in opened.values():
-            each.close()
-        admin.close()
+        finally:
+            for each in opened.values():
+                each.close()

@@ -14,10 +14,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tailrace.runtime.errors import ConfigError
+from tailrace.runtime.exit_code import ExitCode
 
-EQUAL: Final = 0
-FAILED: Final = 1
-DIFFERENT: Final = 3
+EQUAL: Final = ExitCode.OK
+FAILED: Final = ExitCode.ERROR
+DIFFERENT: Final = ExitCode.FOUND
 _RESULTS: Final = {EQUAL: "equal", DIFFERENT: "different", FAILED: "failed"}
 _MOST_TABLES: Final = 1000
 """Tables that have samples of their own; those that are not equal come first."""
@@ -27,7 +28,7 @@ _MOST_TABLES: Final = 1000
 class VerifiedTable:
     """What a run has found of one table."""
 
-    code: int
+    code: ExitCode
     """EQUAL, FAILED or DIFFERENT."""
     rows: int = 0
     """Rows that were compared."""

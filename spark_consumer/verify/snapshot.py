@@ -17,23 +17,18 @@ import structlog
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.schemas.names import schemas_topic, watermarks_topic
+from tailrace.schemas.names import watermarks_topic
 from tailrace.schemas.rowkind import Op
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.app import load_sinks
-from tailrace.spark_consumer.small_data import with_settings
 from tailrace.spark_consumer.source.control import ControlTopic
-from tailrace.spark_consumer.source.formats.record_format import record_format
 from tailrace.spark_consumer.source.json_decoder import Read, read_json, row_checksum
-from tailrace.spark_consumer.source.kafka import READ_COMMITTED, range_options
+from tailrace.spark_consumer.source.kafka import READ_COMMITTED
 from tailrace.spark_consumer.source.kafka_admin import (
-    SharedAdmin,
     TopicIds,
-    TopicPolicies,
     matching,
 )
 from tailrace.spark_consumer.source.ranges import TopicRange
-from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.topics import subscribe_pattern
 from tailrace.spark_consumer.source.watermarks import read_certificates, splits_begun
 from tailrace.spark_consumer.tables.reading import Reading
@@ -46,7 +41,7 @@ from tailrace.spark_consumer.verify.certificates import (
     compare_splits,
 )
 from tailrace.spark_consumer.verify.run_metrics import DIFFERENT, EQUAL, FAILED, VerifiedTable
-from tailrace.spark_consumer.verify.tables import chosen_topics, compare_each, print_line
+from tailrace.spark_consumer.verify.tables import chosen_topics, compare_each, open_topics, print_line
 from tailrace.spark_consumer.verify.topic_rows import whole_topic, with_records
 
 if TYPE_CHECKING:
@@ -55,7 +50,6 @@ if TYPE_CHECKING:
     from tailrace.spark_consumer.config import ConsumerConfig
     from tailrace.spark_consumer.source.watermarks import Certificates
 
-_QUERY: Final = "tailrace-verify"
 _ENVELOPE: Final = tp.StructType([tp.StructField("op", tp.StringType())])
 _CHANGES: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value)
 _SHOWN: Final = 10
@@ -81,25 +75,10 @@ def compare_snapshots(
     certificates = read_certificates(spark, ControlTopic(watermarks, client, READ_COMMITTED))
     pattern = subscribe_pattern(prefix, config.table_filter)
     topics = chosen_topics(spark, config, tables, lambda: matching(spark, pattern, certificates.ends))
-    admin = SharedAdmin(client)
-    policies = TopicPolicies(admin)
-    ids = TopicIds(admin)
-    schemas = SchemaTracker(ControlTopic(schemas_topic(prefix), client))
-    reading = Reading(
-        range_options(client=client, query_id=_QUERY, extra=config.source_options),
-        schemas,
-        record_format(config.format_settings),
-        policies.is_compacted,
-    )
-    try:
-        with with_settings(spark, {"spark.sql.ansi.enabled": "true"}):
-            ids.refresh(spark, topics)
-            policies.read(spark, [topic for topic in topics if ids.get(topic)])
-            schemas.refresh(spark)
-            proof = _Proof(spark, reading, certificates, ids, ControlTopic(watermarks, client))
-            return compare_each(topics, proof.compare, metrics)
-    finally:
-        admin.close()
+    with open_topics(spark, config, topics) as (reading, ids, policies):
+        policies.read(spark, [topic for topic in topics if ids.get(topic)])
+        proof = _Proof(spark, reading, certificates, ids, ControlTopic(watermarks, client))
+        return compare_each(topics, proof.compare, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +185,8 @@ def _numbers(rows: int, backfill: int, checksum: int | None) -> dict[str, Any]:
 
 def _report(topic: str, result: SnapshotResult, found: TopicRange, gone: int | None) -> VerifiedTable:
     counts: Mapping[str, int] = {each.value: result.counts[each] for each in SplitResult}
-    outcome = "different" if result.different else "equal" if result.decided else "not decided"
+    code = DIFFERENT if result.different else EQUAL if result.decided else FAILED
+    outcome = {DIFFERENT: "different", EQUAL: "equal", FAILED: "not decided"}[code]
     begins = {number: each.start for number, each in found.partitions.items() if each.start > 0}
     if result.counts[SplitResult.MISSING] and begins:
         log.warning(
@@ -244,7 +224,5 @@ def _report(topic: str, result: SnapshotResult, found: TopicRange, gone: int | N
     numbers = {"former": result.former, "without_checksum": result.without_checksum}
     log.info("snapshot compared", topic=topic, result=outcome, rows=result.rows, **counts, **numbers)
     print_line({"topic": topic, "result": outcome, "rows": result.rows, "splits": {**counts, **numbers}})
-    code = DIFFERENT if result.different else EQUAL if result.decided else FAILED
     faults = {each.value: result.counts[each] for each in FAULTS}
-    undecided = result.counts[SplitResult.COMPACTED] + result.counts[SplitResult.WITHOUT_END]
-    return VerifiedTable(code, result.rows, result.counts.total(), faults, undecided)
+    return VerifiedTable(code, result.rows, result.counts.total(), faults, result.undecided)

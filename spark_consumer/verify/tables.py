@@ -5,16 +5,25 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 import structlog
 
 from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.names import schemas_topic
 from tailrace.spark_consumer.errors import as_tailrace_error
 from tailrace.spark_consumer.query import table_topics
+from tailrace.spark_consumer.small_data import with_settings
+from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.formats.record_format import record_format
+from tailrace.spark_consumer.source.kafka import range_options
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds, TopicPolicies
+from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
+from tailrace.spark_consumer.tables.reading import Reading
 from tailrace.spark_consumer.verify.run_metrics import (
     DIFFERENT,
     EQUAL,
@@ -28,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.spark_consumer.config import ConsumerConfig
+
+QUERY: Final = "tailrace-verify"
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +62,33 @@ def chosen_topics(
     if not topics:
         raise ConfigError([f"--tables {tables}: the query reads no such table"])
     return topics
+
+
+class OpenTopics(NamedTuple):
+    """What reads the topics of a prefix."""
+
+    reading: Reading
+    ids: TopicIds
+    policies: TopicPolicies
+    """Read for no topic yet."""
+
+
+@contextmanager
+def open_topics(spark: SparkSession, config: ConsumerConfig, topics: Sequence[str]) -> Iterator[OpenTopics]:
+    """Yield it with the schemas and the ids of some topics; in the block an overflow is an error, and not NULL."""
+    client = config.kafka_client
+    schemas = SchemaTracker(ControlTopic(schemas_topic(config.topic_prefix), client))
+    admin = SharedAdmin(client)
+    ids, policies = TopicIds(admin), TopicPolicies(admin)
+    source = range_options(client=client, query_id=QUERY, extra=config.source_options)
+    reading = Reading(source, schemas, record_format(config.format_settings), policies.is_compacted)
+    try:
+        schemas.refresh(spark)
+        ids.refresh(spark, topics)
+        with with_settings(spark, {"spark.sql.ansi.enabled": "true"}):
+            yield OpenTopics(reading, ids, policies)
+    finally:
+        admin.close()
 
 
 def compare_each(topics: Iterable[str], compare: Callable[[str], VerifiedTable], metrics: Path | None) -> int:
