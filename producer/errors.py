@@ -20,6 +20,7 @@
     ├── StateDamagedError             a record of the state topic is not one that the producer writes
     ├── StateLostError                the state topic was deleted
     ├── SignalRefusedError            the producer has not applied a signal
+    ├── ResponseUnknownError          a signal is sent, and its result is not known
     ├── TableNotReadError             the topic of a table lacks rows that are still to be read
     ├── TakeoverError                 the offset of a connector cannot be taken over
     ├── SchemaError                   runtime/errors.py

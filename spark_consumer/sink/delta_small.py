@@ -6,7 +6,7 @@ changes and what the table has of their keys as values in the driver, and has th
 table of a few kilobytes is written again as a whole, without a query (delta_driver_rewrite.py): a new file with all
 rows is about as large as what MERGE would add to it.
 
-``SMALL`` and ``WHOLE`` are all conditions on a table and a batch; docs/sinks/delta.md lists their texts.
+``SMALL``, ``MARKED`` and ``WHOLE`` are conditions on a table and a batch; docs/sinks/delta.md lists their texts.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def merge_small(transaction: LogTransaction, changes: RowChanges) -> bool:
     batch = SmallBatch(transaction, changes)
     if unmet(batch, (*SMALL, *MARKED)):
         return False
-    spark = changes.rows.sparkSession
+    spark = changes.spark
     for_few = interpreted if changes.most <= FEW_CHANGES else by_operator
     with for_few(spark, when=True):
         numbered = changes.rows.withColumn(_NUMBER, fn.monotonically_increasing_id())
