@@ -39,7 +39,7 @@ def test_session_of_a_server_that_is_not_mariadb(monkeypatch: pytest.MonkeyPatch
     connection = cast("Any", object())
     monkeypatch.setattr(database, "connect", lambda _: connection)
     monkeypatch.setattr(database, "execute", lambda *_: pytest.fail("sets variables of MariaDB"))
-    monkeypatch.setattr(source, "query", lambda *_: [("8.0.33",)])
+    monkeypatch.setattr(database, "server_version", lambda _: "8.0.33")
     settings = cast("Any", None)
     assert source.MariaDbSource(settings, server_id=5).connect() is connection
 
