@@ -75,7 +75,8 @@ SHOWN_BY: Final = {
         "integration/test_refused_sizes.py::test_watermarks_that_are_refused_concern_one_table",
     ],
     "the consumer is killed in a micro-batch": [
-        "spark/test_kill.py::test_table_is_exact_after_kills_at_every_step_of_a_batch"
+        "spark/test_kill.py::test_table_is_exact_after_kills_at_every_step_of_a_batch",
+        "spark/test_kill.py::test_kill_between_append_and_merge_repeats_nothing",
     ],
     "a table without a key is created": [
         "integration/test_new_tables.py::test_table_without_a_key_is_taken_up_when_it_gets_one"
@@ -98,9 +99,20 @@ def _rows() -> list[str]:
 
 
 @cache
-def _tests(path: str) -> set[str]:
+def _tests(path: str) -> dict[str, bool]:
+    """Return the tests of a file, and whether a case of each is quick."""
     tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+    marks = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and any(ast.unparse(name) == "pytestmark" for name in node.targets)
+    ]
+    all_are_long = any("mark.long" in ast.unparse(each) for each in marks)
+    return {
+        node.name: not all_are_long and "pytest.mark.long" not in map(ast.unparse, node.decorator_list)
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
 def test_the_rows_are_found() -> None:
@@ -111,9 +123,12 @@ def test_the_rows_are_found() -> None:
 def test_a_row_has_a_test(row: str) -> None:
     shown = [tests for beginning, tests in SHOWN_BY.items() if row.startswith(beginning)]
     assert shown, f"no test shows what happens when {row}: add its test to SHOWN_BY"
+    are_quick = []
     for each in shown[0]:
         path, _, name = each.partition("::")
         assert name in _tests(path), f"{each} does not exist"
+        are_quick.append(_tests(path)[name])
+    assert any(are_quick), f"only nightly runs show what happens when {row}: add a quick test to SHOWN_BY"
 
 
 @pytest.mark.parametrize("beginning", SHOWN_BY)
