@@ -61,7 +61,7 @@ class Status:
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
-        self.started_us = time.time_ns() // 1000
+        self._started_at = time.monotonic()
         self._lock = threading.Lock()
         self._phase = Phase.STARTING
         self._connected = False
@@ -248,7 +248,7 @@ class Status:
         with self._lock:
             self._stream.received_ts_us = received_us
             if complete:
-                self._through_us, self._at_end = max(self._through_us, received_us), True
+                self._through_us, self._at_end = received_us, True
 
     def stream_committed(self, position: Mapping[str, Any]) -> None:
         """Set the position (the JSON form of an offset) that is stored in Kafka with everything before it."""
@@ -259,8 +259,10 @@ class Status:
             stream.barrier = "innodb_trx" if by_list else "gtid_executed"
             stream.commits += 1
             stream.committed_ts_us = time.time_ns() // 1000
-            # A clock of the source that is ahead must not hide an outage.
-            self._through_us = max(self._through_us, min(stream.source_ts_us, stream.committed_ts_us))
+            # No clock must hide an outage: one of the source that is ahead, or one of this host that was set back.
+            now_us = stream.committed_ts_us
+            through_us = self._through_us if self._through_us <= now_us else 0
+            self._through_us = max(through_us, min(stream.source_ts_us, now_us))
 
     def log_measured(self, distance: LogDistance, *, valid_s: float) -> None:
         """The stored position is ``distance`` behind the end of the log; another measure follows in ``valid_s``."""
@@ -331,7 +333,7 @@ class Status:
             "error": error,
             "connected": connected,
             "live": self.live,
-            "uptime_ms": (now_us - self.started_us) // 1000,
+            "uptime_ms": round((time.monotonic() - self._started_at) * 1000),
             "snapshot": {
                 "tables": len(tables),
                 "tables_remaining": sum(status["mode"] not in _DONE for status in tables.values()),

@@ -119,6 +119,26 @@ def test_phase_is_streaming_after_the_last_table_and_lag_is_0_when_caught_up() -
     assert (now["phase"], now["snapshot"]["tables_remaining"], now["stream"]["lag_ms"]) == ("streaming", 0, 0)
 
 
+def test_a_clock_that_is_set_back_hides_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written before it was set back is not ahead of what follows."""
+    status = running()
+    before_us = time.time_ns() // 1000
+    status.stream_transaction(ts_us=before_us)
+    status.stream_committed({"file": "bin.000002", "pos": 99, "gtids": "u:1-6"})
+    status.stream_received(before_us, complete=True)
+    for commits in (True, False):
+        now_us = before_us - (4_000_000_000 if commits else 8_000_000_000)
+        monkeypatch.setattr(time, "time_ns", lambda: now_us * 1000)  # noqa: B023
+        if commits:
+            status.stream_transaction(ts_us=now_us - 60_000_000)
+            status.stream_committed({"file": "bin.000002", "pos": 111, "gtids": "u:1-7"})
+        else:
+            status.stream_received(now_us - 60_000_000, complete=True)
+        found = status.snapshot()
+        assert found["uptime_ms"] >= 0
+        assert found["stream"]["lag_ms"] == 60_000
+
+
 def test_lag_grows_while_the_source_or_kafka_is_silent() -> None:
     """It is a function of time: 0 needs a recent heartbeat with nothing left to write; nothing known is no figure."""
     status = Status("shop")
