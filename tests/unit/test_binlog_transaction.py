@@ -125,8 +125,11 @@ def test_statement_is_decoded_by_its_clients_character_set() -> None:
     log = LogBytes().gtid()
     log.add(QUERY, query_body("X", status=status)[:-1] + "ALTER TABLE ö".encode("latin-1"))
     log.gtid().query("ALTER TABLE 漢")
+    binary = b"\4" + struct.pack("<HHH", 63, 63, 8)  # the server takes names for utf8
+    log.gtid().add(QUERY, query_body("TRUNCATE TABLE `tä`", status=binary))
 
-    assert [e.sql for e in parse(log) if isinstance(e, QueryEvent)] == ["ALTER TABLE ö", "ALTER TABLE 漢"]
+    found = [e.sql for e in parse(log) if isinstance(e, QueryEvent)]
+    assert found == ["ALTER TABLE ö", "ALTER TABLE 漢", "TRUNCATE TABLE `tä`"]
 
 
 @pytest.mark.parametrize("collation", [45, 33, 28, 8, 63, 2047], ids=str)
