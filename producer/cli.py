@@ -20,10 +20,11 @@ import typer
 from tailrace.producer.config import ProducerConfig, describe, load
 from tailrace.producer.ops.report import report
 from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
-from tailrace.runtime.error_report import reporting_errors
+from tailrace.runtime.error_report import reporting_errors, shown
 from tailrace.runtime.errors import exit_code_of
 from tailrace.runtime.exit_code import ExitCode
 from tailrace.runtime.logging import configure_logging
+from tailrace.runtime.printable import printable_lines
 from tailrace.runtime.status_command import read_status, require_port
 from tailrace.runtime.status_report import Program, StatusAddress
 from tailrace.schemas.verification import (
@@ -120,11 +121,11 @@ def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = F
 
         found = check_servers(loaded)
         for note in found.notes:
-            sys.stderr.write(f"note: {note}\n")
+            sys.stderr.write(f"note: {printable_lines(note)}\n")
         # The last one is raised: a fault that a restart does not cure decides on the exit code.
         errors = sorted(found.errors, key=lambda error: exit_code_of(error) != ExitCode.TEMPFAIL)
         for error in errors[:-1]:
-            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.write(f"error: {shown(error)}\n")
         if errors:
             raise errors[-1]
         sys.stdout.write(f"ready to capture {found.tables} table(s)\n")

@@ -7,8 +7,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tailrace.runtime.errors import TailraceError, exit_code_of
+from tailrace.runtime.errors import MultipleProblemsError, TailraceError, exit_code_of
 from tailrace.runtime.exit_code import ExitCode
+from tailrace.runtime.printable import printable, printable_lines
 
 
 @contextmanager
@@ -24,12 +25,25 @@ def reporting_errors(*, debug: bool = False) -> Iterator[None]:
     except Exception as error:
         if debug:
             raise
-        if isinstance(error, (TailraceError, OSError)):
-            sys.stderr.write(f"error: {error}\n")
-        else:
-            hint = "run with --debug and report the traceback"
-            sys.stderr.write(f"error: {type(error).__name__}: {str(error) or _statement(error)}\n  hint: {hint}\n")
+        sys.stderr.write(f"error: {shown(error)}\n")
         raise SystemExit(exit_code_of(error)) from None
+
+
+def shown(error: Exception) -> str:
+    """Return an error as it is printed: names and values in it can add no line, such as another hint."""
+    if isinstance(error, OSError):
+        return printable(str(error))
+    if not isinstance(error, TailraceError):
+        text = printable_lines(str(error)) or _statement(error)
+        return f"{type(error).__name__}: {text}\n  hint: run with --debug and report the traceback"
+    lines = [printable(error.message)]
+    if isinstance(error, MultipleProblemsError):
+        title = error.message.partition("\n")[0]
+        lines = [title, *(f"- {printable_lines(problem)}" for problem in error.problems)]
+    lines += [f"  {name}: {printable_lines(str(value))}" for name, value in error.context.items()]
+    if error.hint:
+        lines.append(f"  hint: {printable_lines(error.hint)}")
+    return "\n".join(lines)
 
 
 def _statement(error: Exception) -> str:

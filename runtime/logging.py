@@ -9,6 +9,8 @@ from typing import Any, Literal
 import orjson
 import structlog
 
+from tailrace.runtime.printable import printable
+
 LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -47,13 +49,6 @@ def _escape(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]
         name: printable(value) if isinstance(value, str) and name != "exception" else value
         for name, value in event.items()
     }
-
-
-def printable(text: str) -> str:
-    """Return a text with its line breaks and control characters escaped."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _json(event: dict[str, Any], **_: Any) -> str:

@@ -18,7 +18,7 @@ from tailrace.runtime.commands import Debug
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.errors import ConfigError, NoAnswerError
 from tailrace.runtime.exit_code import ExitCode
-from tailrace.runtime.logging import printable
+from tailrace.runtime.printable import printable
 from tailrace.runtime.status_report import Program, ProgramReport, StatusAddress, lines_of
 
 _TIMEOUT_S: Final = 10.0

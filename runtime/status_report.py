@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tailrace.runtime.logging import printable
+from tailrace.runtime.printable import printable
 
 _UNITS: Final = (("d", 86_400.0, 172_800.0), ("h", 3_600.0, 7_200.0), ("min", 60.0, 120.0))
 """Name, seconds, and from how many seconds on the unit is used."""

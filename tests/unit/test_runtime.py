@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from tailrace.producer.errors import BinlogError, PrerequisiteError, SourceUnavailableError
 from tailrace.runtime.error_report import reporting_errors
-from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, NoAnswerError, TailraceError
+from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, NoAnswerError, SchemaError, TailraceError
 from tailrace.runtime.exit_code import ExitCode
 from tailrace.runtime.http import Endpoints, HttpServer
 from tailrace.spark_consumer.errors import TargetUnavailableError
@@ -61,6 +61,32 @@ def test_errors_are_printed_and_end_with_their_code(
 
     assert ended.value.code == code
     assert capsys.readouterr() == ("", text)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            SchemaError("column a\x1b[2J\n  hint: run x of s.t", hint="correct\nthe row", value="1\n  hint: run y\x9b"),
+            (
+                "error: column a\\x1b[2J\\n  hint: run x of s.t\n  value: 1\n      hint: run y\\x9b\n"
+                "  hint: correct\n    the row\n"
+            ),
+        ),
+        (
+            ConfigError(["table.a: b\x1b]0;c\x07\n- d", "line 1\n    SELECT\n      ^"]),
+            "error: 2 configuration problems:\n- table.a: b\\x1b]0;c\\x07\n    - d\n- line 1\n    SELECT\n      ^\n",
+        ),
+        (FileNotFoundError(2, "No such file", "a\nb"), "error: [Errno 2] No such file: 'a\\nb'\n"),
+    ],
+)
+def test_names_and_values_in_an_error_print_no_line_of_their_own(
+    error: Exception, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit), reporting_errors():
+        raise error
+
+    assert capsys.readouterr().err == text
 
 
 def test_the_codes_of_the_page_are_those_of_the_enum() -> None:
