@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import hashlib
+import stat
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -102,10 +103,9 @@ class FileChannel:
         self._last_digest = last_digest
 
     def poll(self, process: ProcessSignals) -> None:
-        if self._path.is_symlink() or self._renamed.is_symlink():
-            raise OSError("the signal file is a symbolic link: it is not followed")
-        if not self._renamed.exists():
-            if not self._path.is_file() or not self._path.stat().st_size:
+        written, taken = _size(self._path), _size(self._renamed)
+        if taken is None:
+            if not written:
                 return
             self._path.rename(self._renamed)
         data = self._renamed.read_bytes()
@@ -119,6 +119,22 @@ class FileChannel:
 
     def close(self) -> None:
         """Do nothing: the file is not kept open."""
+
+
+def _size(path: Path) -> int | None:
+    """Return the size of a file; None if there is none. Raises OSError if that cannot be told, and for anything else.
+
+    The methods of ``Path`` that ask whether a file exists take some errors, or all, for a file that does not.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(f"{path} is a symbolic link: it is not followed")
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"{path} is no file: set signal.file to the name of one")
+    return found.st_size
 
 
 class Channels:

@@ -204,6 +204,17 @@ def test_symbolic_link_is_not_read(tmp_path: Path) -> None:
     assert secret.exists()
 
 
+@pytest.mark.parametrize("name", ["directory", "file/signals"])
+def test_signal_file_that_cannot_be_read_is_not_absent(tmp_path: Path, name: str) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"is no file|Not a directory") as caught:
+        FileChannel(tmp_path / name, last_digest="").poll(lambda *_: None)
+    assert str(tmp_path / name) in str(caught.value)
+
+    FileChannel(tmp_path / "signals", last_digest="").poll(lambda *_: pytest.fail("there is none"))
+
+
 def test_valid_signal_follows_an_invalid_one() -> None:
     found, _ = processor()
     found.process(
