@@ -11,6 +11,7 @@ from tailrace.producer.config.column_transforms import Hash, Mask, Transform, Tr
 from tailrace.producer.mysql.types.base import ColumnType, Value, ValueKind
 from tailrace.producer.mysql.types.binary import BinaryType
 from tailrace.producer.mysql.types.text import escape
+from tailrace.runtime.errors import SchemaError
 
 _STREAM_HEADER: Final = b"\xac\xed\x00\x05"
 _MAX_SHORT_LENGTH: Final = 0xFFFF
@@ -27,13 +28,21 @@ def transform(value: Value, change: Transform, column: ColumnType, *, avro: bool
     length = column.known_length(column.column)
     if isinstance(change, Hash):
         digest = hasher(change, length)
-        return Value(ValueKind.PLAIN, lambda data: digest(decode(data)))
+        return Value(ValueKind.PLAIN, lambda data: digest(_hidden(decode, data)))
     if length is not None and length <= change.length:
         return value
     kind = column.connect().type
     if kind == "bytes" and isinstance(column, BinaryType):
         return Value(value.kind, lambda data: decode(data)[: change.length])
     return _truncated(value, change, avro=avro) if kind == "string" else value
+
+
+def _hidden(decode: Callable[[bytes], bytes], data: bytes) -> bytes:
+    """Return a value. The error of one that cannot be decoded does not show it: the log is read by others."""
+    try:
+        return decode(data)
+    except SchemaError as error:
+        raise SchemaError(error.message, hint=error.hint, **{**error.context, "bytes": "of a hashed column"}) from None
 
 
 def mask(change: Mask) -> bytes:

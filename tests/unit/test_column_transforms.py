@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,17 @@ def test_transforms_of_values_and_null() -> None:
         ({"id": 1}, {"id": 1, "mail": "ann", "note": "nén", "age": 7}),
         ({"id": 2}, {"id": 2, "mail": "bob", "note": None, "age": None}),
     ]
+
+
+def test_error_of_a_hashed_value_does_not_show_it() -> None:
+    """Errors are in the log, whose readers may not know the value."""
+    event = image(1, "secret", None, None).replace(b"secret", b"secre\xff")
+    for properties, shown in ({}, True), ({f"column.mask.hash.v2.SHA-256.with.salt.{SALT}": "shop.people.mail"}, False):
+        codec = compiled(properties, replace(TABLE, columns=(ID, replace(MAIL, charset="gbk"), NOTE, AGE)))
+        with pytest.raises(SchemaError, match="text is not valid gbk") as caught:
+            codec.inserts(event, 0, len(event), ENVELOPE)
+        assert (b"secre".hex() in str(caught.value)) == shown
+        assert caught.value.context["column"] == "mail"
 
 
 def test_truncation_within_a_surrogate_pair() -> None:
