@@ -119,7 +119,8 @@ class RefusedChanges:
         if triggers and self._mode == "table":
             others = self._have_triggers(error, named)
         if self._mode == "fail" or (self._mode == "table" and (others or not named)):
-            error.hint = f"{error.hint}; or set {_PROPERTY}=warn: the event is skipped, and its tables are read again"
+            skip = f"set {_PROPERTY}=warn: the event is skipped, and its tables are read again"
+            error.hint = f"{error.hint}; or {skip}" if error.hint else skip
             raise error
         for table in captured:
             self._versions.new_tables.track(table)

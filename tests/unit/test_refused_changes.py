@@ -85,6 +85,13 @@ def test_mode_fail_raises_with_the_tables_and_the_way_on() -> None:
     assert (refusing.listener.reports, refusing.refused) == ([], 0)
 
 
+def test_way_on_of_an_error_without_a_hint() -> None:
+    with pytest.raises(BinlogError) as caught:
+        Refusing("fail").changes.refuse(BinlogError("damaged"), [STREAMING])
+
+    assert caught.value.hint.startswith("set event.processing.failure.handling.mode=warn")
+
+
 def test_a_table_that_is_gone_is_looked_for_once_per_statement() -> None:
     """A refused rows event each would ask the catalog."""
     refusing = Refusing("table")
