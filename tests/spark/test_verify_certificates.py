@@ -13,9 +13,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from structlog.testing import capture_logs
 
+from tailrace.runtime.errors import KafkaUnavailableError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.spark_consumer import config
+from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds
 from tailrace.spark_consumer.verify.snapshot import compare_snapshots
+from tailrace.spark_consumer.verify.topic_rows import whole_topic
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.registry import SchemaRegistry
 from tests.spark.running import settings
@@ -210,3 +214,22 @@ def test_topics_of_other_converters_are_proven_too(
         assert {line["result"] for line in tables.values()} == {"equal"}
         splits = tables[source.topic("notes")]["splits"]
         assert (splits["without_checksum"] > 0) == with_registry
+
+
+def test_topic_that_kafka_does_not_describe_is_not_gone(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str
+) -> None:
+    """The ids are read before the comparison: where Kafka did not answer then, the topic may well be there."""
+    topic, client = f"{prefix}.shop.t", {"kafka.bootstrap.servers": kafka_broker.bootstrap}
+    kafka_broker.create_topic(topic)
+    admin = SharedAdmin(client)
+    ids = TopicIds(admin)
+    try:
+        with pytest.raises(KafkaUnavailableError, match="Kafka does not tell the id and the end offsets"):
+            whole_topic(spark, client, topic, ids)
+        with pytest.raises(SinkError, match="the topic is gone"):
+            whole_topic(spark, client, f"{prefix}.shop.none", ids)
+        ids.refresh(spark, [topic])  # as the next run of the command does
+        assert whole_topic(spark, client, topic, ids)[0].end == 0
+    finally:
+        admin.close()
