@@ -45,6 +45,18 @@ FIRST: Mapping[bytes, bytes] = {
     b"request/1": b'{"database":"shop","table":"t","condition":"","stopped":false}',
 }
 """One record of each kind, as the first version writes them: without a format."""
+ADDED: Mapping[bytes, bytes] = {
+    b"offset": b'{"position":' + _POSITION + b',"transactions":[],"last":{'
+    b'"gtid":"3e11fa47-71ca-11e1-9e33-c80aa9429562:9",'
+    b'"file":"binlog.000002","end":157,"ts":1}}',
+    b"table/shop.u": b'{"mode":"error","fault":{"reason":"no key","at":{"pos":"4"},"defined":true,"settings":"f"}}',
+    b"prepared/X'62',X'',1": b'{"xid":"X\'62\',X\'\',1","gtid":"3e11fa47-71ca-11e1-9e33-c80aa9429562:5",'
+    b'"file":"binlog.000002","pos":200,"captured":true,"end":400,"tables":[["shop","t"]]}',
+    b"former/shop.t": b"{}",
+    b"moved": b'{"position":' + _POSITION + b',"origin":' + _POSITION + b"}",
+    b"replay": b'{"until":' + _POSITION + b',"tables":["shop.t"]}',
+}
+"""Records and fields that have been added to the format."""
 
 
 def _opened(records: Mapping[bytes, bytes]) -> tuple[State, list[object]]:
@@ -60,7 +72,7 @@ def _with_more(value: Any) -> Any:
         return [_with_more(each) for each in value]
     if not isinstance(value, dict):
         return value
-    maps = {"table_rows", "records"}
+    maps = {"table_rows", "records", "at"}
     return {name: each if name in maps else _with_more(each) for name, each in value.items()} | {"later": [1]}
 
 
@@ -86,6 +98,23 @@ def test_fields_and_records_of_a_later_program_are_ignored() -> None:
     known.keys, known.requests = state.keys, state.requests
     assert state == known
     assert found == kept
+
+
+def test_later_fields_of_added_records_are_ignored() -> None:
+    known, _ = _opened({**FIRST, **ADDED})
+    state, _ = _opened(
+        {**FIRST, **{key: orjson.dumps(_with_more(orjson.loads(value))) for key, value in ADDED.items()}}
+    )
+
+    assert state == known
+    assert state.moved is not None
+    assert state.moved.position == state.moved.origin
+    assert state.replay is not None
+    assert (state.replay.tables, state.former) == (("shop.t",), {"shop.t"})
+    assert state.tables["shop.u"].fault is not None
+    assert state.tables["shop.u"].fault.reason == "no key"
+    assert state.offset is not None
+    assert state.offset.last is not None
 
 
 def test_newer_format_is_refused_with_both_programs() -> None:
