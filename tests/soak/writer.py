@@ -137,7 +137,7 @@ class Writers:
 
 def commit_elsewhere(cursor: Any, statement: str) -> None:
     """End a prepared XA transaction. The server may not have noticed yet that the session that prepared it is gone."""
-    until = time.monotonic() + 3
+    until = time.monotonic() + 30
     while True:
         try:
             cursor.execute(statement)
