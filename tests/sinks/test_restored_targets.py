@@ -359,6 +359,33 @@ def test_target_of_a_table_that_may_lack_rows_is_loaded_from_where_the_table_beg
     assert set(run.backend.rows(table.schema)) == {3, 4, 5}
 
 
+@pytest.mark.parametrize("backend", [DeltaBackend], indirect=True)
+def test_query_that_begins_behind_what_the_target_has_goes_back(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """A new query with startingOffsets=latest, and a checkpoint whose offsets are later than what was processed."""
+    run, table = start(backend, spark, kafka_broker, prefix, tmp_path, partitions=2)
+    run.batch(table.change("c", None, row(1), pos=100), table.change("c", None, row(2), pos=105))
+    run.write(table.change("c", None, row(3), pos=110), table.change("d", row(2), None, pos=111))
+
+    other = BatchRunner(run.feed, table, run.backend, tmp_path / "second")  # begins where the topic ends
+    other.accept_incomplete = True
+    other.restart()
+    other.batch(table.change("c", None, row(4), pos=120))
+    other.retry()
+    assert other.parked() == {}
+    expected = {key: row(key) for key in (1, 3, 4)}
+    assert run.backend.rows(table.schema) == expected
+
+    other.write(table.change("c", None, row(5), pos=130), table.change("c", None, row(6), pos=131))
+    other.seek({number: int(end) for number, end in enumerate(other._ends()[table.schema.topic].values())})
+    other.restart()
+    other.batch(table.change("d", row(4), None, pos=140))
+    other.retry()
+    assert other.parked() == {}
+    assert run.backend.rows(table.schema) == {key: row(key) for key in (1, 3, 5, 6)}
+
+
 @pytest.mark.long
 def test_rows_that_a_rollback_brings_back_go_with_the_truncate_event(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path

@@ -82,6 +82,29 @@ def test_two_queries_do_not_give_two_tables_one_shard(
         assert rows_of(target) == {(1, 1): 1, (1, 3): 3, (2, 1): 2, (2, 2): 2}
 
 
+@pytest.mark.parametrize("backend", [ProjectedDelta], indirect=True)
+def test_two_queries_in_turns_keep_what_the_other_one_has_applied(
+    backend: type[ProjectedDelta], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Each has the target open, and knows the ledger of the other shard as it was then; no row comes twice or back."""
+    target = backend(spark, kafka_broker, tmp_path)
+    run, one, other = shards(target, prefix)
+    target.added = {}
+    queries = [(table, query(target, run.feed, table, tmp_path, SHARDS)) for table in (one, other)]
+    for key in (1, 2, 3):
+        for table, each in queries:
+            each.batch(table.change("c", None, row(key, key), pos=100 + key))
+    for table, each in queries:
+        each.batch(table.change("d", row(1, 1), None, pos=200))
+    expected = {(shard, key): key for shard in (1, 2) for key in (2, 3)}
+    assert rows_of(target) == expected
+
+    for table, _ in queries:
+        repeated = query(target, run.feed, table, tmp_path / "again", SHARDS).from_beginning()
+        repeated.batch(until={0: 2})  # the row that was deleted later
+        assert rows_of(target) == expected
+
+
 ROUTES = {name: value for name, value in SHARDS.items() if name.startswith("routes")}
 
 

@@ -179,6 +179,36 @@ def test_fill_of_a_column_replaces_no_rows_that_it_has_not_read(
     assert target.rows(table.schema) == {1: row(1, 5), 2: row(2)}
 
 
+@pytest.mark.parametrize("backend", [DeltaBackend])
+def test_older_driver_with_the_same_checkpoint_writes_nothing_twice(
+    backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """It ends a batch that the newer one has written too: an append of the initial load, and a row that is gone."""
+    feed, target = Feed(kafka_broker, prefix), backend(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    table.last_split = 9
+    run = BatchRunner(feed, table, target, tmp_path)
+    run.batch(split(table, prefix, 0, 0, low=10))
+    for records, expected in (
+        (split(table, prefix, 1, 1, low=30), [0, 1]),
+        (table.change("c", None, row(50), pos=100), [0, 1, 50]),
+    ):
+        older = run._pipeline
+        run.restart()
+        run.batch(records)
+        with pytest.raises(TailraceError, match=OTHERS):
+            older(run._spark.range(0), run._number)
+        assert ids(target, table.schema) == expected
+
+    older, planned = run._pipeline, run._number
+    run.restart()
+    run.batch(table.change("d", row(50), None, pos=110))
+    run.batch(table.change("c", None, row(51), pos=120))
+    with pytest.raises(TailraceError, match=OTHERS):
+        older(run._spark.range(0), planned + 1)
+    assert ids(target, table.schema) == [0, 1, 51]
+
+
 def test_history_has_each_change_once(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from tests.embedded.kafka import KafkaBroker
 from tests.sinks.conformance import INTEGER, row
 from tests.sinks.harness import BatchRunner
 from tests.sinks.test_delta import DeltaBackend
+from tests.sinks.test_parquet import ParquetBackend
 from tests.spark.records import Feed, table_schema
 
 if TYPE_CHECKING:
@@ -83,5 +84,30 @@ def test_states_that_cannot_be_read_park_their_table(
     assert backend.rows(table.schema).keys() == {1}
 
     file.write_text(json.dumps(stored))
+    run.repeat()
+    assert backend.rows(table.schema).keys() == {1, 2}
+
+
+@pytest.mark.parametrize("name", ["columns.json", "topics"])
+def test_files_next_to_a_changelog_that_cannot_be_read_stop_its_table(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, name: str
+) -> None:
+    """What its columns are, and which topic it belongs to; without them it would be a new one, or another owner's."""
+    feed, backend = Feed(kafka_broker, prefix), ParquetBackend(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER))
+    run = BatchRunner(feed, table, backend, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100))
+    folder = backend.path("t") / "_tailrace"
+    file = folder / name if name.endswith(".json") else next((folder / name).glob("*.json"))
+    checksum = file.with_name(f".{file.name}.crc")
+    checked = checksum.read_bytes()
+    checksum.write_bytes(checked[:-1] + bytes([checked[-1] ^ 0xFF]))
+
+    run.restart()
+    with pytest.raises(StoredFileError, match=f"{file.name} cannot be read"):
+        run.batch(table.change("c", None, row(2), pos=110))
+    assert backend.rows(table.schema).keys() == {1}
+
+    checksum.write_bytes(checked)
     run.repeat()
     assert backend.rows(table.schema).keys() == {1, 2}
