@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.mysql import MySqlServer
-from tests.support.capture import properties
+from tests.support.capture import CaptureProcess, eventually, properties
 
 if TYPE_CHECKING:
     from tests.support.database import Database
@@ -58,6 +58,12 @@ def test_wrong_password(settings: dict[str, str], tmp_path: Path) -> None:
 
     assert "Access denied" in said
     assert "hint: " in said
+
+
+def test_a_producer_that_ends_ends_what_waits_for_it(tmp_path: Path) -> None:
+    """Each wait of a test is for a producer that runs: one that is dead is told at once, with what it said."""
+    with CaptureProcess({}, tmp_path), pytest.raises(AssertionError, match=r"ended with code 78:\n[^$]*topic\.prefix"):
+        eventually(lambda: False, "what only a running producer does")
 
 
 def test_unreachable_source(settings: dict[str, str], tmp_path: Path) -> None:

@@ -89,6 +89,15 @@ def test_names_and_values_in_an_error_print_no_line_of_their_own(
     assert capsys.readouterr().err == text
 
 
+def test_an_assertion_without_a_text_is_named_by_its_statement(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), reporting_errors():
+        raise AssertionError
+
+    printed = capsys.readouterr().err
+    assert "error: AssertionError: raise AssertionError" in printed
+    assert "test_runtime.py:" in printed
+
+
 def test_the_codes_of_the_page_are_those_of_the_enum() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
