@@ -166,6 +166,16 @@ def test_statements_that_hide_a_name(sql: str) -> None:
     assert set(Log().definitions(version(), version(U)).on_statement(statement(sql))) == {T, U}
 
 
+def test_the_time_does_not_grow_with_the_square_of_the_accents() -> None:
+    """Who may create a table of any database could hold the process otherwise, at each start."""
+    accents = "\u0301\u0327"
+    event = statement(f"CREATE TABLE other.x (id INT) /* {accents * 200_000} T{accents}ab */")
+    started = time.thread_time()
+
+    assert {"tab", "other", "x"} <= named_by(event)
+    assert time.thread_time() - started < 5
+
+
 def test_names_of_tables_that_are_gone_are_forgotten() -> None:
     """A server that creates and drops tables does not let them grow; a table that comes back is known again."""
     names = NamedTables([T, U])

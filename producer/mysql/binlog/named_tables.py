@@ -39,9 +39,16 @@ def _words(text: str) -> list[str]:
 
     Folded, not in lower case: that of Σ depends on the letters next to it in Python, and not in the server.
     """
-    if not text.isascii():
-        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-    return _find_words(text.casefold())
+    return _find_words((text if text.isascii() else "".join(map(_without_accents, text))).casefold())
+
+
+@lru_cache(maxsize=10_000)
+def _without_accents(char: str) -> str:
+    """Return the base of a character.
+
+    Of a whole text, Unicode also orders the accents, in a time that grows with the square of their number in a row.
+    """
+    return "".join(c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c))
 
 
 @lru_cache(maxsize=50_000)
