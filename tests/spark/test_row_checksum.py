@@ -9,6 +9,7 @@ import orjson
 import pytest
 from pyspark.sql import functions as fn
 
+from tailrace.spark_consumer.source.formats.json_sides import JsonValues
 from tailrace.spark_consumer.source.json_decoder import row_checksum
 
 if TYPE_CHECKING:
@@ -36,6 +37,25 @@ def test_checksum_is_that_of_the_bytes_of_the_row(spark: SparkSession) -> None:
     found = [row[0] for row in frame.select(row_checksum(fn.col("value"))).collect()]
 
     assert found == [crc32(row) for row in rows] + [None, None]
+
+
+def test_json_of_another_writer_is_not_a_row_without_a_checksum(spark: SparkSession) -> None:
+    """A split whose rows have no checksum, as in Avro, is compared by its number of rows alone."""
+    value = _value(b'{"id":1}')
+    others = [orjson.dumps(orjson.loads(value), option=orjson.OPT_INDENT_2), b'{"schema":{},"payload":%b}' % value]
+
+    frame = spark.createDataFrame([(each,) for each in others], "value binary")
+
+    assert [row[0] for row in frame.select(row_checksum(fn.col("value"))).collect()] == [0, 0]
+
+
+def test_checksum_of_a_row_with_schemas_is_that_of_its_payload(spark: SparkSession) -> None:
+    value = b'{"schema":{"type":"struct","name":"a\\",\\"payload\\":"},"payload":%b}' % _value(b'{"id":1}')
+    records = spark.createDataFrame([(value,)], "value binary").withColumn("incremental", fn.lit(None).cast("string"))
+
+    found, _ = JsonValues({}).reader(records, ())
+
+    assert found.select(row_checksum(fn.col("value"))).collect()[0][0] == crc32(b'{"id":1}')
 
 
 @pytest.mark.parametrize("size", [0, 250, 318, 319, 320, 321, 339, 340, 341, 1000])
