@@ -143,8 +143,10 @@ def test_damaged_event_is_rejected() -> None:
     at = log.data.rindex(ROW)
     damaged = log.data[:at] + b"\1" + log.data[at + 1 :]
 
-    with pytest.raises(BinlogError, match="checksum differs"):
+    with pytest.raises(BinlogError, match="checksum differs") as caught:
         parse(damaged)
+    assert caught.value.hint.startswith("check the event with mysqlbinlog; if the file is damaged, take a new snapshot")
+    assert {"file", "pos"} <= caught.value.context.keys()
     assert len(parse(damaged, verify=False)) == 4
 
 

@@ -188,11 +188,21 @@ MALFORMED: Final = (AssertionError, LookupError, RecursionError, TypeError, Valu
 """Raised where bytes do not have the form that their event type says."""
 
 
+def locate(error: TailraceError, file: str, pos: int) -> None:
+    """Let an error name the position; one of bytes that contradict each other gets the way on of damaged ones."""
+    error.add_context(file=file, pos=pos)
+    if isinstance(error, BinlogError) and not error.hint:
+        error.hint = _DAMAGED
+
+
+_DAMAGED: Final = "check the event with mysqlbinlog; if the file is damaged, " + NEW_SNAPSHOT
+
+
 def malformed(error: Exception, file: str, pos: int) -> BinlogError:
     """Return the error for an event that cannot be parsed."""
     return BinlogError(
         "an event in the binlog is damaged, or has an unknown form",
-        hint="check the event with mysqlbinlog; if the file is damaged, " + NEW_SNAPSHOT,
+        hint=_DAMAGED,
         file=file,
         pos=pos,
         cause=f"{type(error).__name__}: {error}",

@@ -262,7 +262,7 @@ class BinlogParser:
             if not self._suspended:
                 self._raise_server_error(data, at)
         except TailraceError as error:
-            error.add_context(file=file, pos=begin)
+            event_types.locate(error, file, begin)
             raise
         except event_types.MALFORMED as error:
             raise event_types.malformed(error, file, begin) from error
@@ -387,7 +387,7 @@ class BinlogParser:
         try:
             piece = self._piece or next(payload, None)
         except BinlogError as error:
-            error.add_context(file=self.file, pos=self._payload_pos)
+            event_types.locate(error, self.file, self._payload_pos or self.pos)
             raise
         if piece is None:
             self._payload = self._payload_pos = None
