@@ -25,6 +25,15 @@ def program_version() -> str:
     return version("tailrace")
 
 
+def format_in(text: str) -> dict[str, Any]:
+    """Return what ``require_known_format`` takes, of a format that is stored as a text: ``2 9.8``; empty is the first.
+
+    A later program writes its version behind the number.
+    """
+    number, _, program = text.partition(" ")
+    return {"format": int(number or 1), **({"program": program} if program else {})}
+
+
 def require_known_format(what: str, stored: Mapping[str, Any], known: int) -> None:
     """Raise NewerFormatError if ``stored`` names a ``format`` later than ``known``; ``program`` names who wrote it."""
     found = stored.get("format", 1)

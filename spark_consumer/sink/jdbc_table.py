@@ -18,7 +18,7 @@ import structlog
 from pyspark.sql import functions as fn
 from pyspark.sql import types as tp
 
-from tailrace.runtime.stored_format import require_known_format
+from tailrace.runtime.stored_format import format_in, require_known_format
 from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Evolved
@@ -173,7 +173,7 @@ class JdbcTable:
         if not found:
             return None
         row = {name: text or "" for name, text in zip(_COLUMNS, found[0], strict=True)}
-        require_known_format(f"the ledger of {self.name}", {"format": int(row["format"] or 1)}, FORMAT)
+        require_known_format(f"the ledger of {self.name}", format_in(row["format"]), FORMAT)
         return stored_in(row)
 
     def lock(self, session: Session) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tailrace.runtime.stored_format import NewerFormatError, program_version
 from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.names import schemas_topic
@@ -223,6 +224,24 @@ def test_new_checkpoint_and_other_writers(opened: Open, monkeypatch: pytest.Monk
     run.repeat()
     run.retry()
     assert backend.rows(run.table.schema) == {1: row(1, 1), 3: row(3)}
+
+
+@_ONE_DATABASE
+def test_ledger_of_a_later_version_is_refused_with_both_names(opened: Open) -> None:
+    """It is left as it is; so is one of this version, and the program that wrote it does not matter then."""
+    run = opened("t")
+    run.batch(run.table.change("c", None, row(1), pos=100))
+    backend, both = backend_of(run), rf"format 2, written by Tailrace 9\.8; this is Tailrace {program_version()}"
+    backend.sql("UPDATE {s}.tailrace_ledger SET format = '2 9.8'")
+    run.restart()
+    with pytest.raises(NewerFormatError, match=both):
+        run.batch(run.table.change("c", None, row(2), pos=110))
+    assert backend.rows(run.table.schema) == {1: row(1)}
+
+    backend.sql("UPDATE {s}.tailrace_ledger SET format = '1 0.9'")
+    run.repeat()
+    run.retry()
+    assert backend.rows(run.table.schema) == {1: row(1), 2: row(2)}
 
 
 @pytest.mark.parametrize("jdbc_server", ["postgresql", pytest.param("mysql", marks=pytest.mark.long)], indirect=True)
