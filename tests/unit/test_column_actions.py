@@ -118,6 +118,8 @@ KEPT: list[tuple[Column, str, bool, bool]] = [
     (AT, "DATETIME", False, False),
     (AT, "DATE", False, False),
     (Column("c", "date"), "DATETIME", True, True),
+    (Column("c", "date", nullable=False), "DATE DEFAULT NULL", True, True),
+    (Column("c", "int", nullable=False), "INT DEFAULT 0", True, True),
     (Column("c", "float"), "DOUBLE", True, True),
     (Column("c", "float"), "FLOAT(5,1)", False, False),
     (Column("c", "double"), "DOUBLE UNSIGNED", True, False),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.producer.config import load
 from tailrace.producer.errors import SourceUnavailableError, TableFailedError
@@ -26,6 +28,7 @@ from tailrace.producer.model.ddl import Change, DdlEffect
 from tailrace.producer.model.split import WHOLE, Range, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.mysql.text.ddl import ddl_effects
 from tailrace.producer.ops.status import Status
 from tailrace.producer.serialization.envelope.topic_names import TopicOwners
 from tailrace.producer.snapshot.enumerator import Enumerator
@@ -236,6 +239,25 @@ def test_truncate_outside_the_snapshot_does_not_restart_it(mode: TableMode) -> N
     written = [record for record in stream.producer.open if record[2] == b"truncate"]
     assert len(written) == (mode is TableMode.STREAMING)
     assert stream.mode is mode
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("what", ["DROP PARTITION p", "TRUNCATE PARTITION p", "EXCHANGE PARTITION p WITH TABLE x"])
+def test_rows_that_leave_with_their_partition_are_warned_of_or_read(what: str, reads: bool) -> None:
+    stream, sql = Stream(), f"ALTER TABLE t {what}"
+    stream.registry.track(TABLE, TableMode.STREAMING)
+    context = stream.lifecycle._context
+    stream.lifecycle._context = replace(context, settings=replace(context.settings, reads_after_alter=reads))
+    event = QueryEvent(f"{SERVER}:9", "db", sql, FILE, 1, 2, 3, 1, None)
+
+    with capture_logs() as logs:
+        stream.lifecycle.apply(event, [each for each in ddl_effects(sql, "db") if each.table == TABLE])
+
+    warned = [each for each in logs if each["event"].startswith("a statement removed rows without row events")]
+    assert len(warned) == (not reads)
+    assert all("tailrace.snapshot.altered.tables=true" in each["hint"] for each in warned)
+    left = b"former/db.t" in {key for _, key, _ in stream.producer.open}
+    assert left == reads
 
 
 def test_a_dropped_table_is_not_read_by_an_incremental_snapshot() -> None:
