@@ -16,7 +16,7 @@ import pytest
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.mysql import watermark, xa_commits
-from tailrace.producer.mysql.connection import binlog_position, connect, query
+from tailrace.producer.mysql.connection import connect, query
 from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import account_settings, settings_of
 from tests.support.capture import eventually
@@ -25,18 +25,23 @@ from tests.support.replication import REPLICA_SETTINGS, follow, run
 from tests.support.unseen_commits import SEMI_SYNC
 
 OLDEST, LATER = VERSIONS = ("8.0.15", "8.0.33")
+FORMER = pytest.param("5.7.22", marks=[pytest.mark.long, pytest.mark.mysql("5.7.22")])
 NEWEST = pytest.param("9.7", marks=[pytest.mark.long, pytest.mark.mysql("9.7")])
-SEEN_LATE = {("8.0.15", "other session"), ("8.0.15", "one phase")}
+SEEN_LATE = {("5.7.22", "one phase"), ("8.0.15", "other session"), ("8.0.15", "one phase")}
 """Commits whose GTID is executed before their rows are visible."""
 HELD_BY_A_REPLICA = pytest.mark.parametrize("server", [LATER, NEWEST], indirect=True)
+SYNCED_LATE = pytest.mark.parametrize("server", [FORMER, OLDEST], indirect=True)
+"""Versions whose packages have no semi-synchronous plugin."""
+ATOMIC_DDL = pytest.mark.parametrize("server", [OLDEST, LATER, NEWEST], indirect=True)
+"""The catalog of MySQL 5.7 waits for a statement that is running (``test_mysql57.py``)."""
 
 pytestmark = pytest.mark.mysql(*VERSIONS)
 
 
-@pytest.fixture(scope="module", params=[OLDEST, LATER, NEWEST])
+@pytest.fixture(scope="module", params=[FORMER, OLDEST, LATER, NEWEST])
 def server(request: pytest.FixtureRequest) -> Iterator[HeldServer]:
     """A server with a table of one row, v = 0."""
-    with HeldServer(version=request.param, settings={} if request.param == OLDEST else SEMI_SYNC) as held:
+    with HeldServer(version=request.param, settings=SEMI_SYNC if request.param in {LATER, "9.7"} else {}) as held:
         create_row(held)
         yield held
 
@@ -134,6 +139,7 @@ def test_without_xa_no_grant_is_needed() -> None:
             xa_commits.wait_until_visible(session, 0)
 
 
+@ATOMIC_DDL
 def test_the_catalog_has_what_is_executed(server: HeldServer) -> None:
     """What is known of keys rests on it: a definition is read behind the offset at which it holds."""
     columns = "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME IN ('n', 'm')"
@@ -167,11 +173,12 @@ def test_the_binlog_has_what_a_select_sees(server: HeldServer, kind: str) -> Non
     writer = threading.Thread(target=write)
     pairs = []
     with closing(connect(settings_of(server))) as session:
+        low = watermark.current_offset(session)
         writer.start()
         while writer.is_alive():
             value = int(query(session, "SELECT v FROM d.t")[0][0])
-            file, pos, _ = binlog_position(session)
-            pairs.append((value, (file, pos)))
+            high = watermark.take_high(session, low)
+            pairs.append((value, (high.file, high.pos)))
     writer.join()
     assert not failures, failures
     assert len({value for value, _ in pairs}) > 2
@@ -214,3 +221,28 @@ def test_waiting_for_a_gtid_ends_when_it_is_executed(server: HeldServer) -> None
         thread.join(60)
     assert run(server, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{wanted}', 60)") == [(0,)]
     assert seen(server) == before + 1
+
+
+@SYNCED_LATE
+def test_a_transaction_that_is_not_synced_is_neither_visible_nor_executed(server: HeldServer) -> None:
+    """The same two, of a plain commit: the binlog has it for a second, in which it may be seen."""
+    [(uuid,)] = run(server, "SELECT @@server_uuid")
+    run(server, "SET GLOBAL sync_binlog = 1", "SET GLOBAL binlog_group_commit_sync_delay = 1000000")
+    was_unseen = False
+    try:
+        for _ in range(20):
+            commit, before, known, end = commit_of(server, "plain"), seen(server), executed(server), position(server)
+            wanted = f"{uuid}:1-{int(known.rsplit('-', 1)[-1]) + 1}"
+            thread = threading.Thread(target=commit)
+            thread.start()
+            eventually(lambda: position(server) > end, "the binlog moves", 60)  # noqa: B023
+            waited = run(server, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{wanted}', 0.1), v FROM d.t")
+            assert run(server, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{wanted}', 60)") == [(0,)]
+            assert seen(server) == before + 1
+            thread.join(60)
+            if waited == [(1, before)]:
+                was_unseen = True
+                break
+    finally:
+        run(server, "SET GLOBAL binlog_group_commit_sync_delay = 0", "SET GLOBAL sync_binlog = 0")
+    assert was_unseen
