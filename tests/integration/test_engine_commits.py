@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -153,21 +153,55 @@ def running(server: MySqlServer, change: str, statement: str) -> Iterator[int]:
             session.close()
 
 
-def check_busy(server: MySqlServer) -> None:
+def take_low(server: MySqlServer, timeout_s: float) -> None:
+    """Take a low watermark of the end of the binlog."""
+    with closing(connect(settings_of(server))) as session:
+        watermark.take_low(session, watermark.current_offset(session), timeout_s)
+
+
+def check_busy(
+    server: MySqlServer, low: Callable[[MySqlServer, float], None] = take_low, busy: Mapping[str, str] = BUSY
+) -> None:
     """Take a low watermark while transactions that have changed rows are in statements of every kind."""
     with ExitStack() as stack:
         locker = stack.enter_context(closing(server.connect()))
         locker.cursor().execute("LOCK TABLES d.locked WRITE")
         threads: dict[int, str] = {}
-        for row, (states, statement) in enumerate(BUSY.items(), 1):
+        for row, (states, statement) in enumerate(busy.items(), 1):
             change = f"UPDATE d.t SET v = v + 1 WHERE id = {row}"
             thread = stack.enter_context(running(server, change, statement))
             eventually(lambda: shows(server, thread, states), states, 60)  # noqa: B023
             threads[thread] = states
-        with closing(connect(settings_of(server))) as session:
-            watermark.take_low(session, watermark.current_offset(session), 10)
+        low(server, 10)
         for thread, states in threads.items():
             eventually(lambda: shows(server, thread, states), states, 10)  # noqa: B023
+
+
+def check_open(server: MySqlServer, low: Callable[[MySqlServer, float], None] = take_low) -> None:
+    """Take a low watermark while a transaction is idle, another one prepared, and a third one changes more rows."""
+    prepared = prepare_commit(server, "other session", "UPDATE d.t SET v = v + 1 WHERE id = 3", "open")
+    idle, busy = server.connect(autocommit=False), server.connect(autocommit=False)
+    idle.cursor().execute("UPDATE d.t SET v = v + 1 WHERE id = 2")
+    run(server, "CREATE TABLE d.many (n INT)")
+    thread_of_busy = id_of(busy)
+    fill = "INSERT INTO d.many SELECT a.n FROM d.n a, d.n b, d.n c"
+
+    def write() -> None:
+        with pytest.raises(pymysql.Error, match=r"interrupted|Lost connection"):
+            busy.cursor().execute(fill)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        eventually(lambda: listed(server, thread_of_busy), "a transaction that writes", 60)
+        low(server, 60)
+        assert listed(server, thread_of_busy)
+    finally:
+        run(server, f"KILL {thread_of_busy}")
+        thread.join(60)
+        idle.rollback()
+        idle.close()
+        prepared()
 
 
 def check_commits(server: MySqlServer) -> None:
@@ -232,6 +266,7 @@ def test_statements_on_the_older_servers(version: str) -> None:
     with MySqlServer(version=version, settings=WITHOUT_GTIDS) as older:
         prepare_tables(older)
         check_busy(older)
+        check_open(older)
         check_commits(older)
 
 
@@ -255,28 +290,7 @@ def test_the_start_waits_for_a_table_that_is_created(server: MySqlServer) -> Non
 
 def test_open_transactions_do_not_hold_a_snapshot(server: MySqlServer) -> None:
     """What is idle, or changes more rows, was not in its commit; neither is an XA transaction that is prepared."""
-    idle, busy = server.connect(autocommit=False), server.connect(autocommit=False)
-    idle.cursor().execute("UPDATE d.t SET v = v + 1 WHERE id = 2")
-    run(server, "CREATE TABLE d.many (n INT)")
-    thread_of_busy = id_of(busy)
-    fill = "INSERT INTO d.many SELECT a.n FROM d.n a, d.n b, d.n c"
-
-    def write() -> None:
-        with pytest.raises(pymysql.Error, match=r"interrupted|Lost connection"):
-            busy.cursor().execute(fill)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        eventually(lambda: listed(server, thread_of_busy), "a transaction that writes", 60)
-        with closing(connect(settings_of(server))) as session:
-            watermark.take_low(session, watermark.current_offset(session), 60)
-        assert listed(server, thread_of_busy)
-    finally:
-        run(server, f"KILL {thread_of_busy}")
-        thread.join(60)
-        idle.rollback()
-        idle.close()
+    check_open(server)
 
 
 def test_several_readers_do_not_keep_each_other_from_the_list(server: MySqlServer) -> None:
