@@ -7,6 +7,7 @@ these a session sees first. The server is held in the middle, so a version of an
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -230,19 +231,23 @@ def test_a_transaction_that_is_not_synced_is_neither_visible_nor_executed(server
     run(server, "SET GLOBAL sync_binlog = 1", "SET GLOBAL binlog_group_commit_sync_delay = 1000000")
     was_unseen = False
     try:
-        for _ in range(20):
-            commit, before, known, end = commit_of(server, "plain"), seen(server), executed(server), position(server)
-            wanted = f"{uuid}:1-{int(known.rsplit('-', 1)[-1]) + 1}"
-            thread = threading.Thread(target=commit)
-            thread.start()
-            eventually(lambda: position(server) > end, "the binlog moves", 60)  # noqa: B023
-            waited = run(server, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{wanted}', 0.1), v FROM d.t")
-            assert run(server, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{wanted}', 60)") == [(0,)]
-            assert seen(server) == before + 1
-            thread.join(60)
-            if waited == [(1, before)]:
-                was_unseen = True
-                break
+        with closing(connect(settings_of(server))) as session:  # a new one for each query would take too long
+            for _ in range(20):
+                commit, before, known = commit_of(server, "plain"), seen(server), executed(server)
+                wanted = f"'{uuid}:1-{int(known.rsplit('-', 1)[-1]) + 1}'"
+                end = query(session, "SHOW MASTER STATUS")
+                thread = threading.Thread(target=commit)
+                thread.start()
+                until = time.monotonic() + 60
+                while query(session, "SHOW MASTER STATUS") == end and time.monotonic() < until:
+                    pass
+                waited = query(session, f"SELECT WAIT_FOR_EXECUTED_GTID_SET({wanted}, 0.1), v FROM d.t")
+                assert query(session, f"SELECT WAIT_FOR_EXECUTED_GTID_SET({wanted}, 60)") == [(0,)]
+                assert seen(server) == before + 1
+                thread.join(60)
+                if waited == [(1, before)]:
+                    was_unseen = True
+                    break
     finally:
         run(server, "SET GLOBAL binlog_group_commit_sync_delay = 0", "SET GLOBAL sync_binlog = 0")
     assert was_unseen
