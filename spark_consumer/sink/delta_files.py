@@ -55,6 +55,13 @@ class DataFile:
         return self._bounds.get(column)
 
 
+class Stamp(NamedTuple):
+    """A version of a table. Its number alone does not tell it: a copy may have been put back, and committed to."""
+
+    version: int
+    committed_ms: int
+
+
 class KnownFiles:
     """The data files of the versions that this query has read or committed last.
 
@@ -66,15 +73,15 @@ class KnownFiles:
     def __init__(self, tables: int = 100) -> None:
         self._most = tables
         self._lock = threading.Lock()
-        self._lists: OrderedDict[str, tuple[tuple[str, int], tuple[DataFile, ...]]] = OrderedDict()
+        self._lists: OrderedDict[str, tuple[tuple[str, Stamp], tuple[DataFile, ...]]] = OrderedDict()
 
-    def of(self, path: str, table: str, version: int) -> tuple[DataFile, ...] | None:
+    def of(self, path: str, table: str, version: Stamp) -> tuple[DataFile, ...] | None:
         """Return the files of a version of the table with an id; None if they are not known."""
         with self._lock:
             at, files = self._lists.get(path, (None, ()))
             return files if at == (table, version) else None
 
-    def set(self, path: str, table: str, version: int, files: Iterable[DataFile]) -> None:
+    def set(self, path: str, table: str, version: Stamp, files: Iterable[DataFile]) -> None:
         """Keep the files of a version, unless they are too many."""
         listed = tuple(files)
         with self._lock:

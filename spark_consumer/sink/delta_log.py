@@ -22,6 +22,7 @@ from tailrace.spark_consumer.sink.delta_files import (
     Deletions,
     KnownFiles,
     RowLayout,
+    Stamp,
     deletions,
     sequence,
     write_rows,
@@ -87,13 +88,18 @@ class LogTransaction:
         self._transaction: Any = self._log.startTransaction()
         self._snapshot: Any = self._transaction.snapshot()
         self._application: tuple[str, int] | None = None
-        self.committed: int | None = None
-        """The version that the transaction has made."""
+        self.committed: Stamp | None = None
+        """The version that the transaction has made; None also if others have made one behind it."""
 
     @cached_property
     def version(self) -> int:
         """The version that the transaction reads; -1 if the table does not exist."""
         return int(self._snapshot.version())
+
+    @cached_property
+    def stamp(self) -> Stamp:
+        """What tells the version that the transaction reads."""
+        return _stamp(self._snapshot)
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
@@ -142,13 +148,13 @@ class LogTransaction:
 
     def files(self, most: int) -> Sequence[DataFile] | None:
         """Return the data files of the table, None if there are more than ``most``."""
-        files = self._known.of(self._path, self.table_id, self.version)
+        files = self._known.of(self._path, self.table_id, self.stamp)
         if files is None:
             actions = self._actions(most)
             if actions is None:
                 return None
             files = tuple(map(DataFile, actions))
-            self._known.set(self._path, self.table_id, self.version, files)
+            self._known.set(self._path, self.table_id, self.stamp, files)
         return None if len(files) > most else files
 
     def _actions(self, most: int) -> Iterable[Any] | None:
@@ -175,14 +181,13 @@ class LogTransaction:
         """Delete rows, which are numbered in each file, and add some, in one commit."""
         # As for MERGE, any other commit that changes rows meanwhile is a conflict.
         self._transaction.readWholeTable()
-        files = self._known.of(self._path, self.table_id, self.version)
+        files = self._known.of(self._path, self.table_id, self.stamp)
         found = deletions(self._spark, self._log, deleted) if deleted else Deletions([], [])
         added = [] if rows is None else self._written(rows)
-        version = self._commit([*found.actions, *added], changes)
-        if files is not None and version == self.version + 1:
-            # Otherwise somebody else's commit came between, which may have added files.
+        self._commit([*found.actions, *added], changes)
+        if files is not None and (made := self.follows):
             left = (file for file in files if file not in deleted)
-            self._known.set(self._path, self.table_id, version, (*left, *found.marked, *map(DataFile, added)))
+            self._known.set(self._path, self.table_id, made, (*left, *found.marked, *map(DataFile, added)))
 
     def listed(self) -> Sequence[DataFile]:
         """Return the data files as the snapshot lists them, whatever this query knows; ``is_within`` was true."""
@@ -203,9 +208,15 @@ class LogTransaction:
     def commit_staged(self, staged: Staged, changes: Changes) -> int:
         """Commit what was staged; return the new version."""
         version = self._commit(staged.actions, changes)
-        if version == self.version + 1:
-            self._known.set(self._path, self.table_id, version, staged.added)
+        if made := self.follows:
+            self._known.set(self._path, self.table_id, made, staged.added)
         return version
+
+    @property
+    def follows(self) -> Stamp | None:
+        """The version that was made, if it follows the one that was read; a commit between may have added files."""
+        made = self.committed
+        return made if made is not None and made.version == self.version + 1 else None
 
     def _written(self, rows: DataFrame) -> list[Any]:
         """Write rows; return the actions that add their files."""
@@ -221,9 +232,10 @@ class LogTransaction:
             now = self._class("scala.Option").apply(time.time_ns() // 1_000_000)
             actions = [*actions, self._class(f"{_DELTA}.actions.SetTransaction")(*self._application, now)]
         with with_settings(self._spark, _ON_LOCAL_DISK if is_local and is_default else {}):
-            version = self._transaction.commit(sequence(self._spark, *actions), self._operation(changes))
-            self.committed = int(version)
-        return self.committed
+            version = int(self._transaction.commit(sequence(self._spark, *actions), self._operation(changes)))
+        newest = _stamp(self._log.unsafeVolatileSnapshot())
+        self.committed = newest if newest.version == version else None
+        return version
 
     def _operation(self, changes: Changes) -> Any:
         mode = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
@@ -237,6 +249,10 @@ class LogTransaction:
 
     def _class(self, name: str) -> Any:
         return java_class(self._spark, name)
+
+
+def _stamp(snapshot: Any) -> Stamp:
+    return Stamp(int(snapshot.version()), int(snapshot.logSegment().lastCommitFileModificationTimestamp()))
 
 
 def columns_of(metadata: dict[str, Any]) -> tp.StructType:

@@ -14,7 +14,7 @@ from pyspark.sql import types as tp
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.jvm import java_class
-from tailrace.spark_consumer.sink.delta_files import KnownFiles
+from tailrace.spark_consumer.sink.delta_files import KnownFiles, Stamp
 from tailrace.spark_consumer.sink.delta_log import LogTransaction, columns_of
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
@@ -90,7 +90,7 @@ class DeltaTable(TargetTable):
         """``files``: what is known of all tables of a query."""
         super().__init__(spark, location)
         self._files = files or KnownFiles()
-        self._read: tuple[int, Ledger | None] | None = None
+        self._read: tuple[Stamp, Ledger | None] | None = None
         """The version that the ledger was read at, or that was committed, and the ledger."""
         self._next: Mapping[str, str] = {}
         """The options that make the next commit fail, or be left out, if another one is made before."""
@@ -177,9 +177,9 @@ class DeltaTable(TargetTable):
         with one number Delta refuses the later one, or leaves it out.
         """
         application = f"{_APPLICATION}{topic if self.shard is None else SEVERAL}"
-        if self._read is None or self._read[0] != transaction.version:
+        if self._read is None or self._read[0] != transaction.stamp:
             self._number = None
-            self._read = transaction.version, Ledger.newest(topic, self._user_metadata(transaction, application))
+            self._read = transaction.stamp, Ledger.newest(topic, self._user_metadata(transaction, application))
         number = transaction.number_of(application, self._number)
         self._number = number - 1
         self._next = {"txnAppId": application, "txnVersion": str(number)}
@@ -187,9 +187,9 @@ class DeltaTable(TargetTable):
 
     def note(self, transaction: LogTransaction, ledger: Ledger) -> None:
         """Keep in mind which ledger a transaction has committed."""
-        if transaction.committed == transaction.version + 1:
+        if made := transaction.follows:
             assert self._number is not None
-            self._read, self._number = (transaction.committed, ledger), self._number + 1
+            self._read, self._number = (made, ledger), self._number + 1
 
     @property
     def is_new(self) -> bool:

@@ -236,6 +236,26 @@ def test_restored_delta_table_goes_on_with_the_ledger_of_the_version(
     assert run.backend.rows(table.schema) == expected
 
 
+def test_copy_with_the_version_that_is_known_gets_what_it_lacks(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """Put back while the query runs: with a commit of somebody else, its version is the one that was read last."""
+    run, table = start(DeltaBackend, spark, kafka_broker, prefix, tmp_path)
+    run.batch(table.change("c", None, row(1), pos=100))
+    put_back = saved(run)
+    run.batch(table.change("c", None, row(2), pos=110))
+    put_back()
+    run.backend.execute(f"UPDATE delta.`{directory(run)}` SET n = n WHERE id = 1")
+
+    with pytest.raises(TailraceError, match=r"another process has written to .* or restored it"):
+        run.batch(table.change("c", None, row(3), pos=120))
+    run.repeat()
+    run.retry()
+
+    assert run.parked() == {}
+    assert run.backend.rows(table.schema) == {key: row(key) for key in (1, 2, 3)}
+
+
 def test_target_that_is_moved_away_is_loaded_from_the_beginning(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
