@@ -379,7 +379,12 @@ def test_target_of_a_table_that_may_lack_rows_is_loaded_from_where_the_table_beg
     assert set(run.backend.rows(table.schema)) == {3, 4, 5}
 
 
-@pytest.mark.parametrize("backend", [DeltaBackend], indirect=True)
+BEGINS_LATER = [IcebergBackend, OnPostgres, UpsertKafkaBackend, DeltaHistory, PostgresHistory, DeltaVersions]
+
+
+@pytest.mark.parametrize(
+    "backend", [DeltaBackend, *(pytest.param(each, marks=pytest.mark.long) for each in BEGINS_LATER)], indirect=True
+)
 def test_query_that_begins_behind_what_the_target_has_goes_back(
     backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

@@ -82,7 +82,14 @@ def test_two_queries_do_not_give_two_tables_one_shard(
         assert rows_of(target) == {(1, 1): 1, (1, 3): 3, (2, 1): 2, (2, 2): 2}
 
 
-@pytest.mark.parametrize("backend", [ProjectedDelta], indirect=True)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        ProjectedDelta,
+        *(pytest.param(each, marks=pytest.mark.long) for each in (ProjectedIceberg, ProjectedPostgres, ProjectedMySql)),
+    ],
+    indirect=True,
+)
 def test_two_queries_in_turns_keep_what_the_other_one_has_applied(
     backend: type[ProjectedDelta], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:

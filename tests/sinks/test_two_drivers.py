@@ -179,7 +179,9 @@ def test_fill_of_a_column_replaces_no_rows_that_it_has_not_read(
     assert target.rows(table.schema) == {1: row(1, 5), 2: row(2)}
 
 
-@pytest.mark.parametrize("backend", [DeltaBackend])
+@pytest.mark.parametrize(
+    "backend", [DeltaBackend, *(pytest.param(each, marks=pytest.mark.long) for each in (History, IcebergBackend))]
+)
 def test_older_driver_with_the_same_checkpoint_writes_nothing_twice(
     backend: type[SinkBackend], spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
 ) -> None:
@@ -206,7 +208,8 @@ def test_older_driver_with_the_same_checkpoint_writes_nothing_twice(
     run.batch(table.change("c", None, row(51), pos=120))
     with pytest.raises(TailraceError, match=OTHERS):
         older(run._spark.range(0), planned + 1)
-    assert ids(target, table.schema) == [0, 1, 51]
+    expected = [0, 1, 50, 50, 51] if backend is History else [0, 1, 51]
+    assert ids(target, table.schema) == expected
 
 
 def test_history_has_each_change_once(
