@@ -146,20 +146,28 @@ def changed_versions(opened: OpenTable[Any], batch: TableBatch, within: str = ""
     if batch.truncated is not None:
         events = events.unionByName(columns.truncations(batch, table.rows().where(table.before(batch.truncated))))
     stored = table.rows().alias("t")
-    stored = stored.where(within) if within else stored
-    return columns.rows(versions(affected_versions(columns.stored(stored), events), events))
+    stored = columns.stored(stored.where(within) if within else stored)
+    # Where a struct of all columns meets the use of each of them, a plan grows with the square of their number.
+    events, stored = _without_plan(events), _without_plan(stored)
+    return columns.rows(versions(affected_versions(stored, events), events))
 
 
 @contextmanager
 def kept_rows(rows: DataFrame) -> Iterator[DataFrame]:
     """Return rows without the plan that they come from: they are cached, and computed again where a cache is lost."""
-    spark, cached = rows.sparkSession, rows.persist(StorageLevel.MEMORY_AND_DISK_DESER)
-    session: Any = spark._jsparkSession  # noqa: SLF001
+    cached = rows.persist(StorageLevel.MEMORY_AND_DISK_DESER)
     try:
-        computed = cached._jdf.queryExecution().toRdd()  # noqa: SLF001
-        yield DataFrame(session.internalCreateDataFrame(computed, cached._jdf.schema(), False), spark)  # noqa: SLF001
+        yield _without_plan(cached)
     finally:
         cached.unpersist()
+
+
+def _without_plan(rows: DataFrame) -> DataFrame:
+    """Return the same rows, computed when they are used; Spark does not look into the plan that they come from."""
+    spark = rows.sparkSession
+    session: Any = spark._jsparkSession  # noqa: SLF001
+    computed = rows._jdf.queryExecution().toRdd()  # noqa: SLF001
+    return DataFrame(session.internalCreateDataFrame(computed, rows._jdf.schema(), False), spark)  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,12 +362,18 @@ def _comparable(points: DataFrame) -> Column:
     """Return the values of points in types that Spark compares: maps and variants as text."""
     kinds = points.schema[_VALUES].dataType
     assert isinstance(kinds, tp.StructType)
+    if not any(map(_has_no_order, kinds.fields)):
+        return fn.col(_VALUES)
     members = []
     for field in kinds.fields:
         value = fn.col(_VALUES).getField(field.name)
-        named = field.dataType.simpleString()
-        members.append(fn.to_json(fn.struct(value.alias("v"))) if "map<" in named or "variant" in named else value)
+        members.append(fn.to_json(fn.struct(value.alias("v"))) if _has_no_order(field) else value)
     return fn.struct(*(member.alias(f"v{number}") for number, member in enumerate(members)))
+
+
+def _has_no_order(field: tp.StructField) -> bool:
+    named = field.dataType.simpleString()
+    return "map<" in named or "variant" in named
 
 
 def _struct(names: Iterable[str]) -> Column:
