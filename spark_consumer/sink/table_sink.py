@@ -207,8 +207,8 @@ class TableSink(TargetSink[OpenTable[Table]], Generic[Table]):
         within = keys_of_changelog(opened, batch)
         # The rows come from the table itself: Spark cannot plan a MERGE of Iceberg whose source reads its target.
         small = batch.write is not None and batch.write.offsets <= SMALL_OFFSETS and table.is_small
-        changed = changed_versions(opened, batch, within)
-        with interpreted(spark, when=small), kept_rows(changed) as source:
+        # Parts of the plan are planned as it is made.
+        with interpreted(spark, when=small), kept_rows(changed_versions(opened, batch, within)) as source:
             if source.isEmpty():
                 opened.append(after)
                 return
