@@ -111,7 +111,7 @@ class EarlierKeyError(SchemaError):
         found = f"the key ({', '.join(key)})" if key else "no key"
         super().__init__(
             f"changes of {table} have {found} here, and the table has the key ({', '.join(now)}) by a later statement",
-            hint="with event.processing.failure.handling.mode=table all rows are read when the stream has passed the "
+            hint="set event.processing.failure.handling.mode=table: all rows are read when the stream has passed the "
             f"statement; or name columns that all rows have in message.key.columns ({table}:column)",
         )
 

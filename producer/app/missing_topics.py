@@ -46,7 +46,7 @@ def deleted_tables(
             topics=", ".join(map(topic_of, deleted)),
         )
     hint = (
-        "readers are told that its earlier rows are gone, and its rows are read by an incremental snapshot"
+        "wait: an incremental snapshot reads its rows, and readers are told that the earlier ones are gone"
         if handling == "snapshot"
         else "request an incremental snapshot of the table, or set tailrace.missing.topic.handling.mode=snapshot"
     )
@@ -109,7 +109,7 @@ def first_epoch(config: ProducerConfig, topics: CaptureTopics, captured: Iterabl
             "earlier rows of the tables are gone, and all tables are read again",
             **facts,
         )
-    log.warning(message, hint="readers are told that the earlier rows of the tables are gone", **facts)
+    log.warning(message, then="readers are told that the earlier rows of the tables are gone", **facts)
     kafka, topic = kafka_settings(config), watermarks_topic(prefix)
     with topic_consumer(kafka, topic) as consumer:
         found = messages(consumer, topic, {0: OFFSET_BEGINNING}, kafka.request_timeout_s)
@@ -123,5 +123,6 @@ def report_deleted_certificates(created: Collection[str], state: State, prefix: 
         log.error(
             "the topic of watermarks does not exist any more: the END certificates of all earlier splits are missing",
             topic=watermarks_topic(prefix),
-            hint="changelog readers that start from here need incremental snapshots of the tables, or another prefix",
+            hint="request incremental snapshots of the tables for changelog readers that start from here, or take "
+            "another prefix",
         )

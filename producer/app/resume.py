@@ -83,9 +83,9 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
         position = source.start_offset(epoch=stored.position.epoch + 1)
         if rules.if_lost == "read":
             log.warning(
-                "the stored offset cannot be resumed: changes since then are lost, all tables are read again",
+                "the stored offset cannot be resumed: changes since then are lost, all tables are read again, and "
+                "readers are told that the earlier rows of the tables are gone",
                 reason=str(error),
-                hint="readers are told that the earlier rows of the tables are gone",
             )
         else:
             log.error(
@@ -93,8 +93,8 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
                 lost_from=stored.position.to_json(),
                 lost_to=position.to_json(),
                 reason=str(error),
-                hint="topics and targets keep rows that are deleted or different by now: request a snapshot of the "
-                "tables that changed, or set snapshot.mode=when_needed for the next time",
+                hint="request a snapshot of the tables that changed: topics and targets keep rows that are deleted or "
+                "different by now; or set snapshot.mode=when_needed for the next time",
             )
         return ResumePoint(StoredOffset(position), jumps=True, reads=rules.if_lost == "read", lost=str(error))
     if position.epoch == stored.position.epoch:

@@ -312,7 +312,7 @@ def decode(records: Mapping[bytes, bytes], read_offset: ReadOffset) -> State:
             else:
                 _decode_record(state, key, value, read_offset)
         except OtherKindError as error:
-            hint = "set connector.class to what it was, or capture under another topic.prefix"
+            hint = "restore the former connector.class, or capture under another topic.prefix"
             raise StateDamagedError("the state is of another kind of source", hint=hint, cause=str(error)) from error
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise StateDamagedError(

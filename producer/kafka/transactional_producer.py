@@ -234,7 +234,7 @@ class TransactionalProducer:
             raise KafkaUnavailableError(
                 "a record may not be in Kafka: the client has only an answer to a later one, so its transaction is not "
                 "committed",
-                hint="none: the records are written again from the stored state",
+                hint="wait: the records are written again from the stored state",
                 transactional_id=self.transactional_id,
             )
 

@@ -30,7 +30,7 @@ class Gtid(NamedTuple):
         if found is None:
             raise BinlogError(
                 "a GTID has an unknown form",
-                hint="MariaDB writes domain-server-sequence; a state of MySQL cannot be continued on MariaDB",
+                hint="capture MariaDB under another topic.prefix than MySQL: its GTIDs are domain-server-sequence",
                 seen=text[:200],
             )
         return cls(*map(int, found.groups()))

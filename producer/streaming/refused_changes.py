@@ -52,7 +52,7 @@ _REPLACED: Final = "\ufffd"
 """Stands for bytes of a statement that are no text."""
 _PROPERTY: Final = "event.processing.failure.handling.mode"
 _WAY_ON: Final = (
-    "then the table is read again: with its next change if its definition or its topic was the cause, else with a "
+    "let the table be read again: with its next change if its definition or its topic was the cause, else with a "
     "signal execute-snapshot for it, an ALTER TABLE, or a start with another configuration"
 )
 _ABSENT_S: Final = 1.0

@@ -74,8 +74,8 @@ class StreamHold:
         self._next_report_s = seconds + _REPEAT_S
         log.warning(
             "the stream waits for a table whose snapshot is being read: no table is written meanwhile",
-            hint="a table whose key cannot be cut is one split: read it while few changes are made, or leave it out of "
-            "the snapshot with snapshot.include.collection.list",
+            hint="read a table whose key cannot be cut, which is one split, while few changes are made, or leave it "
+            "out of the snapshot with snapshot.include.collection.list",
             table=str(table),
             splits=", ".join(splits[:5]) or "the greatest key is being read",
             held_s=round(seconds),

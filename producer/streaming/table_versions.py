@@ -225,7 +225,7 @@ class TableVersions:
             key=list(version.captured.table.key),
             statement=effect.sql[:200],
             gtid=event.gtid,
-            hint="the topic may have rows of the table under two keys: delete topic and target tables and take a new "
+            hint="delete topic and target tables, since they may have rows of the table under two keys, and take a new "
             "snapshot; give the table a primary key, or name columns in message.key.columns",
         )
 

@@ -110,7 +110,7 @@ class ProducerProgress:
                     "the producer has refused to read the rows again"
                     if self._own is None
                     else "the rows were not read again: their request was cancelled",
-                    hint="its log has the reason, with the signal; then run the command again",
+                    hint="look for the signal in its log, which has the reason; then run the command again",
                     table=str(self._table),
                 )
             if time.monotonic() > until:

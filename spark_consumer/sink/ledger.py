@@ -315,7 +315,7 @@ class TargetBehindError(SinkError):
         """Of ``applied``, where the table begins."""
         super().__init__(
             f"the target has not applied all records of topic {topic} that are before those of the batch",
-            hint="they are read again from Kafka",
+            hint="wait: they are read again from Kafka",
             applied_up_to=dict(applied),
             batch_starts_at={number: begins[number] for number in applied},
         )

@@ -251,7 +251,7 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
             if other:
                 raise SinkError(
                     f"topic {target} is not compacted: it would lose the last row of a key, or grow without bound",
-                    hint=f"kafka-configs.sh --alter --topic {target} --add-config cleanup.policy=compact",
+                    hint=f"run kafka-configs.sh --alter --topic {target} --add-config cleanup.policy=compact",
                     **{name.replace(".", "_"): value for name, value in other.items()},
                 )
             stored, shard = self._newest(topic, target), self._context.shard(topic)

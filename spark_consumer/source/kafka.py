@@ -45,17 +45,17 @@ def reload_remedy(topic: str, target: str = _AWAY) -> str:
     makes it empty.
     """
     return (
-        f"{_stopped(topic, target, 'latest')}, start it, and send the signal execute-snapshot for the table to the "
+        f"{_stop_remedy(topic, target, 'latest')}, start it, and send the signal execute-snapshot for the table to the "
         "producer"
     )
 
 
 def new_changelog_remedy(topic: str) -> str:
     """Return what to do about a topic that was deleted and created again, if the checkpoint has the former one."""
-    return f"{_stopped(topic, _AWAY, 'earliest')}, and start it"
+    return f"{_stop_remedy(topic, _AWAY, 'earliest')}, and start it"
 
 
-def _stopped(topic: str, target: str, start: str) -> str:
+def _stop_remedy(topic: str, target: str, start: str) -> str:
     return (
         f"stop the query, {target}, run tailrace reload --topic {topic} --from {start} --config FILE with the "
         "configuration of the query"

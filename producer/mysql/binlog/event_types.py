@@ -72,7 +72,7 @@ _YEAR_HAS_SIGN: Final = 80_021
 _DOUBLES_HAVE_A_POINT: Final = 80_000
 
 _NAMED: Final = {
-    26: ("INCIDENT", f"the server lost changes from its binlog (see its error log): {NEW_SNAPSHOT}"),
+    26: ("INCIDENT", f"{NEW_SNAPSHOT}: the server lost changes from its binlog (see its error log)"),
     ANONYMOUS_GTID: ("ANONYMOUS_GTID", GTID_HINT),
 }
 
@@ -214,7 +214,7 @@ def require_table_map(table_id: bytes) -> None:
     if table_id != _NO_TABLE:
         raise BinlogError(
             "rows in the binlog lack the TABLE_MAP event of their table",
-            hint=f"the binlog is damaged here: {NEW_SNAPSHOT}",
+            hint=f"{NEW_SNAPSHOT}: the binlog is damaged here",
             table_id=int.from_bytes(table_id, "little"),
         )
 

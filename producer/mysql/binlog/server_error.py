@@ -46,11 +46,11 @@ def hint_for(text: str) -> str:
     lowered = text.lower()
     if "purged" in lowered or "could not find" in lowered:
         return (
-            "the binlog was purged past the stored position: take a new snapshot under another topic.prefix, and keep "
+            "take a new snapshot under another topic.prefix: the binlog was purged past the stored position; and keep "
             "the binlog longer (binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7)"
         )
     if "more gtids than" in lowered:
-        return "the server is another one, or has lost transactions: take a new snapshot under another topic.prefix"
+        return "take a new snapshot under another topic.prefix: the server is another one, or has lost transactions"
     if "checksum" in lowered:
         return "set binlog_checksum to CRC32 or NONE"
     return "see the answer; if the binlog is damaged, take a new snapshot under another topic.prefix"

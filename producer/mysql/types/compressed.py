@@ -68,7 +68,7 @@ def _uncompressed(data: bytes, column: Column) -> bytes:
     except (ValueError, zlib.error) as error:
         raise SchemaError(
             "a value of a COMPRESSED column cannot be uncompressed",
-            hint="the binlog is damaged here: correct the row, or exclude the table",
+            hint="correct the row, or exclude the table: the binlog is damaged here",
             column=column.name,
             cause=error,
             bytes=bytes(data[:40]).hex(),

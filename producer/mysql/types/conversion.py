@@ -87,9 +87,11 @@ class Conversion:
             if self._failures is not None:
                 self._failures.add(self._table, self._column, inexact, written)
             return written
-        hint = inexact.hint
-        if written is not None:
-            hint += ", or set event.converting.failure.handling.mode=warn to write what Debezium writes"
+        hint = (
+            inexact.hint
+            if written is None
+            else f"{inexact.hint}, or set event.converting.failure.handling.mode=warn to write what Debezium writes"
+        )
         raise SchemaError(
             f"a value {inexact.problem}", hint=hint, table=self._table, column=self._column, value=inexact.value
         )

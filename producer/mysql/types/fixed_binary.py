@@ -57,7 +57,7 @@ class FixedBinaryType(ColumnType):
             if len(data) > width:
                 raise SchemaError(
                     f"the binlog has {len(data)} bytes for a value of {data_type.upper()}",
-                    hint="the binlog is damaged here, or the column has another type: take a new snapshot",
+                    hint="take a new snapshot: the binlog is damaged here, or the column has another type",
                     column=name,
                 )
             return bytes(data).ljust(width, b"\0")
