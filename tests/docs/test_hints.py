@@ -111,6 +111,7 @@ def test_commands_and_pages_in_hints_exist(found: list[Hint]) -> None:
     for hint in found:
         text = re.sub(r"kafka-configs\.sh .*", "", hint.text)
         for command, arguments in re.findall(r"\btailrace ([a-z]+)((?: --[a-z-]+(?: [^\s-]\S*)?)*)", text):
+            assert command in options, hint
             assert {*re.findall(r"--[a-z-]+", arguments)} <= options[command], hint
         assert {*re.findall(r"(?<!\w)--[a-z-]+", text)} <= every, hint
         assert all((ROOT / page).is_file() for page in re.findall(r"docs/[\w./-]+\w", text)), hint
