@@ -1,4 +1,4 @@
-"""Reads the hints of errors from the sources: each text that one can have, with … in place of what is not constant."""
+"""Reads the hints of errors from the sources: each text that one can have, with … for what is not constant."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def hints() -> Iterator[Hint]:
         for folder in _FOLDERS
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
-    places = {key: place for each in nodes.values() for key, place in _places(each)}
+    indexes = {key: index for each in nodes.values() for key, index in _indexes(each)}
     for path, each in nodes.items():
         module = ".".join(("tailrace", *path.with_suffix("").parts)).removesuffix(".__init__")
-        given = list(_given(each, places))
+        given = list(_given(each, indexes))
         local = _local(each) if given else {}
         for node in given:
             for text in _texts(node, module, local.get(node, {})):
                 yield Hint(f"{path}:{node.lineno}", text)
 
 
-def _places(nodes: Iterable[ast.AST]) -> Iterator[tuple[tuple[str, str], int]]:
-    """Yield the place of each parameter that takes a hint."""
+def _indexes(nodes: Iterable[ast.AST]) -> Iterator[tuple[tuple[str, str], int]]:
+    """Yield the index of each parameter that takes a hint."""
     for node in nodes:
         if isinstance(node, ast.FunctionDef):
             names = [each.arg for each in node.args.args if each.arg != "self"]
@@ -52,10 +52,10 @@ def _places(nodes: Iterable[ast.AST]) -> Iterator[tuple[tuple[str, str], int]]:
             names = [ast.unparse(each.target) for each in node.body if isinstance(each, ast.AnnAssign)]
         else:
             continue
-        yield from (((node.name, name), place) for place, name in enumerate(names) if name in _NAMES)
+        yield from (((node.name, name), index) for index, name in enumerate(names) if name in _NAMES)
 
 
-def _given(nodes: Iterable[ast.AST], places: Mapping[tuple[str, str], int]) -> Iterator[ast.expr]:
+def _given(nodes: Iterable[ast.AST], indexes: Mapping[tuple[str, str], int]) -> Iterator[ast.expr]:
     """Yield the expressions that are hints."""
     for node in nodes:
         if isinstance(node, ast.FunctionDef):
@@ -68,8 +68,8 @@ def _given(nodes: Iterable[ast.AST], places: Mapping[tuple[str, str], int]) -> I
         elif isinstance(node, ast.Call):
             yield from (each.value for each in node.keywords if each.arg in _NAMES)
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            taken = [places[name, each] for each in _NAMES if (name, each) in places]
-            yield from (node.args[place] for place in taken if place < len(node.args))
+            taken = [indexes[name, each] for each in _NAMES if (name, each) in indexes]
+            yield from (node.args[index] for index in taken if index < len(node.args))
 
 
 def _local(nodes: Iterable[ast.AST]) -> dict[ast.AST, dict[str, list[ast.expr]]]:
