@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 
 import typer
 
+from tailrace.runtime.commands import root
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.interrupt import interrupt_on
 from tailrace.runtime.status_command import register_status
@@ -21,11 +22,7 @@ def build() -> typer.Typer:
     app = typer.Typer(
         no_args_is_help=True, pretty_exceptions_enable=False, help="Change data capture, MySQL to Kafka to tables."
     )
-
-    @app.callback()
-    def root() -> None:
-        """Change data capture: MySQL to Kafka as Debezium events, Kafka through Spark to tables."""
-
+    app.callback()(root)
     programs: dict[str, Program] = {}
     for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda e: e.name):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 
 from tailrace.runtime.errors import ConfigError
+from tailrace.runtime.versions import versions_text
 
 ConfigFile = Annotated[
     Path | None,
@@ -20,6 +22,24 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Sets one property; overrides all other sources.")
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Logs at level debug, and prints the traceback of an error.")]
+
+
+def _print_versions(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(versions_text())
+        raise typer.Exit
+
+
+def root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_versions, is_eager=True, help="Prints the versions of Tailrace and libraries."
+        ),
+    ] = False,
+) -> None:
+    """Take the options of the program itself."""
 
 
 def parse_settings(settings: list[str] | None) -> Mapping[str, str]:

@@ -9,20 +9,14 @@ not guess. What has no version was stored before there was one: it is version 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 from tailrace.runtime.errors import TailraceError
+from tailrace.runtime.versions import program_version
 
 
 class NewerFormatError(TailraceError):
     """What is stored has a format that only a later program knows."""
-
-
-@cache
-def program_version() -> str:
-    return version("tailrace")
 
 
 def format_in(text: str) -> dict[str, Any]:

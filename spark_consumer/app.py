@@ -18,6 +18,7 @@ from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.http import Endpoints, HttpServer
 from tailrace.runtime.interrupt import interrupt_on
 from tailrace.runtime.logging import configure_logging
+from tailrace.runtime.versions import versions_text
 from tailrace.spark_consumer import config as configuration
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import ConsumerConfig
@@ -74,8 +75,13 @@ def load_sinks(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line. An error is printed without a traceback, and the exit code is that of the error."""
-    parser = argparse.ArgumentParser(prog="app.py", description="Apply change events to tables or changelogs.")
+    parser = argparse.ArgumentParser(
+        prog="app.py",
+        description="Apply change events to tables or changelogs.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--config", type=Path, help="JSON or .properties file; environment variables override it")
+    parser.add_argument("--version", action="version", version=versions_text())
     parser.add_argument("--debug", action="store_true", help="print the traceback of an error")
     parsed = parser.parse_args(arguments)
     interrupt_on(signal.SIGINT)  # until the query runs

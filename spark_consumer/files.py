@@ -18,7 +18,8 @@ import structlog
 from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-from tailrace.runtime.stored_format import program_version, require_known_format
+from tailrace.runtime.stored_format import require_known_format
+from tailrace.runtime.versions import program_version
 from tailrace.spark_consumer.errors import StoredFileError, first_lines
 from tailrace.spark_consumer.jvm import java_class
 

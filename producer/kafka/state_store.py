@@ -43,7 +43,8 @@ from tailrace.producer.model.protocols import Offset, ReadOffset
 from tailrace.producer.model.split import EndedRange, Range, SortKey, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableFault, TableMode
-from tailrace.runtime.stored_format import NewerFormatError, program_version, require_known_format
+from tailrace.runtime.stored_format import NewerFormatError, require_known_format
+from tailrace.runtime.versions import program_version
 from tailrace.schemas.known_fields import known_fields
 from tailrace.schemas.watermark import OtherKindError
 

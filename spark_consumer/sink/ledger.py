@@ -45,7 +45,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
-from tailrace.runtime.stored_format import program_version, require_known_format
+from tailrace.runtime.stored_format import require_known_format
+from tailrace.runtime.versions import program_version
 from tailrace.schemas.known_fields import known_fields
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import NewTopicError, SinkError

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tailrace.runtime.stored_format import NewerFormatError, program_version
+from tailrace.runtime.stored_format import NewerFormatError
+from tailrace.runtime.versions import program_version
 from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.schemas.connect import ConnectField
 from tailrace.schemas.names import schemas_topic

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import types as tp
 
-from tailrace.runtime.stored_format import NewerFormatError, program_version
+from tailrace.runtime.stored_format import NewerFormatError
+from tailrace.runtime.versions import program_version
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.errors import SinkError, StoredFileError
 from tailrace.spark_consumer.files import (

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+import io
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from importlib.metadata import EntryPoint, version
+from platform import python_version
 
 import pytest
+from typer.testing import CliRunner
 
 from tailrace.runtime import cli
+from tailrace.spark_consumer import app
+from tests.unit.test_cli_producer import command
 
 
 def _installed(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
@@ -26,3 +33,30 @@ def test_missing_module_within_a_half_is_an_error(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(ModuleNotFoundError, match=r"tailrace\.producer\.absent_module"):
         cli.build()
+
+
+def _tailrace(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli.build(), arguments)
+    return result.exit_code, result.output
+
+
+def _producer(*arguments: str) -> tuple[int, str]:
+    done = command(*arguments)
+    return done.returncode, done.stdout
+
+
+def _app(*arguments: str) -> tuple[int, str]:
+    printed = io.StringIO()
+    with pytest.raises(SystemExit) as ended, redirect_stdout(printed):
+        app.main(arguments)
+    return int(ended.value.code or 0), printed.getvalue()
+
+
+@pytest.mark.parametrize("run", [_tailrace, _producer, _app])
+def test_each_program_prints_its_versions(run: Callable[..., tuple[int, str]]) -> None:
+    """What is installed of the libraries that the package requires, one line each."""
+    code, text = run("--version")
+
+    assert (code, text.splitlines()[:2]) == (0, [f"tailrace {version('tailrace')}", f"python {python_version()}"])
+    assert f"pyspark {version('pyspark')}\n" in text
+    assert all(len(line.split()) == 2 for line in text.splitlines())

@@ -15,7 +15,8 @@ from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.serialization.key_memory import KnownKey
 from tailrace.producer.signals.queue import IncrementalSnapshotQueue
-from tailrace.runtime.stored_format import NewerFormatError, program_version
+from tailrace.runtime.stored_format import NewerFormatError
+from tailrace.runtime.versions import program_version
 
 _POSITION = (
     b'{"kind":"mysql","epoch":0,"file":"binlog.000002","pos":157,'
