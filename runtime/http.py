@@ -17,13 +17,22 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 import orjson
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.registry import Collector
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 from tailrace.runtime.errors import ConfigError, PortInUseError
+from tailrace.runtime.versions import program_version
 
 REQUEST_TIMEOUT_S: Final = 10.0
 """A client whose request is not complete so long after it connected, or after its last response, is disconnected.
@@ -66,6 +75,17 @@ class Response(NamedTuple):
     status: int
     content_type: str
     body: bytes
+
+
+def program_registry(program: str, status: Collector) -> CollectorRegistry:
+    """Return the metrics of this process: the status of the program, its version, memory and CPU, Python's version."""
+    made = CollectorRegistry(auto_describe=False)
+    made.register(status)
+    info = Info("tailrace_build", "1 for the program that runs, and its version", registry=made)
+    info.info({"program": program, "version": program_version()})
+    ProcessCollector(registry=made)
+    PlatformCollector(registry=made)
+    return made
 
 
 _FOREIGN: Final = Response(403, _TEXT, b"the Host header names another host; ask for localhost or an address\n")

@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import structlog
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tailrace.producer.kafka import native_sender
 from tailrace.producer.native import loader
 from tailrace.producer.ops.status import Phase, Status
-from tailrace.runtime.http import Endpoints, HttpServer
+from tailrace.runtime.http import Endpoints, HttpServer, program_registry
 
 log = structlog.get_logger(__name__)
 
@@ -218,18 +217,12 @@ def _gauge(name: str, text: str, server: str, value: float) -> Metric:
     return family
 
 
-def registry(status: Status) -> CollectorRegistry:
-    """Return a registry of this process: the status, memory and CPU, the Python version."""
-    made = CollectorRegistry(auto_describe=False)
-    made.register(StatusCollector(status))
-    ProcessCollector(registry=made)
-    PlatformCollector(registry=made)
-    return made
-
-
 def endpoints(status: Status) -> Endpoints:
     return Endpoints(
-        status=status.snapshot, metrics=registry(status), is_live=lambda: status.live, is_ready=lambda: status.ready
+        status=status.snapshot,
+        metrics=program_registry("producer", StatusCollector(status)),
+        is_live=lambda: status.live,
+        is_ready=lambda: status.ready,
     )
 
 

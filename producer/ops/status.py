@@ -14,6 +14,7 @@ from tailrace.producer.model.protocols import LogDistance
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.counts import StreamStatus, TableStatus
+from tailrace.runtime.versions import program_version
 from tailrace.runtime.webhook import Webhook, WebhookEvent
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.watermark import MariaDbPosition
@@ -329,6 +330,7 @@ class Status:
         stream["idle_ms"] = max(0, now_us - received_us) // 1000 if received_us else None
         return {
             "prefix": self.prefix,
+            "version": program_version(),
             "phase": phase,
             "error": error,
             "connected": connected,

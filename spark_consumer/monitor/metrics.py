@@ -22,7 +22,7 @@ class StatusCollector(Collector):
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics but the histogram of the batches."""
+        """Yield what the status has."""
         for name, text, labels, samples in _families(self._status()):
             family = (CounterMetricFamily if name in _COUNTERS else GaugeMetricFamily)(name, text, labels=labels)
             for values, value in samples.items():
@@ -40,7 +40,7 @@ def _families(now: dict[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...], 
     sinks = sorted(Counter((table["sink"], table["state"]) for table in tables.values()).items())
     for name, text, field in (
         (
-            "cdc_milli_seconds_behind_source",
+            "tailrace_query_milli_seconds_behind_source",
             "The greatest lag of a table; 0 while Kafka confirms that there is nothing more",
             "lag_ms",
         ),
@@ -74,7 +74,7 @@ def _families(now: dict[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...], 
     rows = {(topic, kind): table["rows"].get(kind) for topic, table in tables.items() for kind in ROW_KINDS}
     yield "tailrace_rows", "Rows applied, by table and kind", ("topic", "kind"), rows
     for name, text, field in (
-        ("tailrace_splits_done", "Complete splits of the snapshots", "done"),
+        ("tailrace_splits_complete", "Complete splits of the snapshots", "done"),
         ("tailrace_splits_expected", "Known splits of the snapshots", "expected"),
     ):
         yield name, text, ("topic",), {(topic,): each[field] for topic, each in splits.items()}

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import Histogram
 
+from tailrace.runtime.http import program_registry
+from tailrace.runtime.versions import program_version
 from tailrace.spark_consumer.monitor.metrics import StatusCollector
 from tailrace.spark_consumer.monitor.table_result import SnapshotStatus, TableResult
 
@@ -150,8 +152,7 @@ class Status:
         self._last_end: float | None = None
         self._state = "starting"
         self.phases = Phases()
-        self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(StatusCollector(self.as_dict))
+        self.registry = program_registry("consumer", StatusCollector(self.as_dict))
         self._seconds = Histogram(
             "tailrace_batch_seconds", "Duration of a micro-batch", buckets=_BUCKETS, registry=self.registry
         )
@@ -313,6 +314,7 @@ class Status:
             tables = {topic: self._describe(topic, self._tables[topic]) for topic in sorted(self._tables)}
             now = {
                 "query": self._query,
+                "version": program_version(),
                 "sink": self._sink,
                 "state": self._state,
                 "batch": self._batch,

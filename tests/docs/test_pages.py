@@ -14,7 +14,6 @@ import pytest
 
 from tailrace.producer.config import load as load_producer
 from tailrace.producer.mysql.types.base import ColumnType
-from tailrace.producer.ops import metrics
 from tailrace.spark_consumer.config import load as load_consumer
 from tailrace.spark_consumer.sink.base import Sink
 from tailrace.spark_consumer.sink.delta_small import MARKED, SMALL, WHOLE, Condition
@@ -107,16 +106,6 @@ def test_files_that_are_named_exist(page: Path) -> None:
     named = re.findall(r"`((?:producer|spark_consumer|schemas|runtime|tests|docs|docker)/[\w./-]*)`", prose(page))
 
     assert [path for path in named if not (ROOT / path).exists()] == []
-
-
-def test_metrics_that_are_named_exist() -> None:
-    """Names of metrics in the page on operations."""
-    files = Path(metrics.__file__), *(ROOT / "spark_consumer" / "monitor").glob("*.py")
-    source = "".join(file.read_text(encoding="utf-8") for file in files)
-    named = re.findall(r"`((?:cdc|tailrace)_[a-z_]+)`", prose(ROOT / "docs" / "operations.md"))
-
-    assert named
-    assert [name for name in named if f'"{name}"' not in source] == []
 
 
 def test_members_that_are_listed_exist() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import generate_latest
 
-from tailrace.producer.ops.metrics import registry
+from tailrace.producer.ops.metrics import endpoints
 from tests.support.capture import CaptureThread, eventually, properties
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_lag_and_time_since_the_last_event_grow_in_an_outage(
             assert stream()["idle_ms"] > 6_000
             assert stream()["log_bytes_behind"] is None
             assert stream()["purge_left_s"] <= kept - 4
-            names = generate_latest(registry(capture.status)).decode()
+            names = generate_latest(endpoints(capture.status).metrics).decode()
             assert "tailrace_purge_left_seconds{" in names
             assert "tailrace_binlog_bytes_behind{" not in names
         eventually(lambda: stream()["lag_ms"] == 0, "no lag after the source is back")
@@ -45,7 +45,7 @@ def test_lag_and_time_since_the_last_event_grow_in_an_outage(
         with kafka_broker.paused():
             own_database.execute("INSERT INTO t VALUES (1)")
             eventually(lambda: (stream()["lag_ms"] or 0) > 2_000, "lag while Kafka is silent", deadline_s=60)
-            text = generate_latest(registry(capture.status)).decode()
+            text = generate_latest(endpoints(capture.status).metrics).decode()
             [gauge] = [line for line in text.splitlines() if line.startswith("tailrace_lag_seconds{")]
             assert float(gauge.split()[1]) >= 2
         eventually(lambda: stream()["lag_ms"] == 0, "no lag after Kafka is back")

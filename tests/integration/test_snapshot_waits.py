@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import generate_latest
 
-from tailrace.producer.ops.metrics import registry
+from tailrace.producer.ops.metrics import endpoints
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import SPLIT_HEADER
 from tests.support.capture import CaptureThread, eventually, properties, records_of, verified_rows
@@ -213,7 +213,7 @@ def test_a_hold_of_the_stream_is_reported(
         stream = capture.status.snapshot()["stream"]
         assert stream["held_by"] == held
         assert stream["held_ms"] >= 5000
-        text = generate_latest(registry(capture.status)).decode()
+        text = generate_latest(endpoints(capture.status).metrics).decode()
         assert f'tailrace_table_held_milliseconds_total{{server="{prefix}",table="{held}"}}' in text
         assert f'tailrace_stream_held_milliseconds{{server="{prefix}"}} 0.0' not in text
 

@@ -8,13 +8,12 @@ import time
 
 import orjson
 import pytest
-from prometheus_client import generate_latest
 
 from tailrace.producer.kafka import native_sender
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.native import loader
-from tailrace.producer.ops.metrics import endpoints, open_http_port, registry
+from tailrace.producer.ops.metrics import endpoints, open_http_port
 from tailrace.producer.ops.status import Phase, Status
 from tailrace.runtime.errors import PortInUseError
 from tailrace.runtime.http import HttpServer
@@ -41,6 +40,11 @@ def running() -> Status:
     return status
 
 
+def metrics(status: Status) -> str:
+    """Return /metrics."""
+    return endpoints(status).response("/metrics").body.decode()
+
+
 def get(port: int, path: str) -> tuple[int, bytes]:
     """Ask the HTTP port."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -56,7 +60,7 @@ def get(port: int, path: str) -> tuple[int, bytes]:
 def test_metric_says_whether_the_extension_is_used(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_NATIVE", switch)
 
-    found = generate_latest(registry(running())).decode()
+    found = metrics(running())
 
     assert f'tailrace_native_codec{{server="shop"}} {float(loader.is_used())}' in found
     sends = not native_sender.unused_because()
@@ -143,7 +147,7 @@ def test_lag_grows_while_the_source_or_kafka_is_silent() -> None:
     """It is a function of time: 0 needs a recent heartbeat with nothing left to write; nothing known is no figure."""
     status = Status("shop")
     assert (status.snapshot()["stream"]["lag_ms"], status.snapshot()["stream"]["idle_ms"]) == (None, None)
-    text = generate_latest(registry(status)).decode()
+    text = metrics(status)
     assert "cdc_milli_seconds_behind_source{" not in text
     assert "tailrace_lag_seconds{" not in text
 
@@ -225,7 +229,7 @@ def test_status_may_be_updated_from_many_threads() -> None:
 
 def test_metrics_have_debeziums_names_in_snake_case() -> None:
     """As text that Prometheus reads."""
-    text = generate_latest(registry(running())).decode()
+    text = metrics(running())
 
     for line in (
         'cdc_connected{server="shop"} 1.0',

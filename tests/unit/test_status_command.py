@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
+from tailrace.producer.model.protocols import LogDistance
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.metrics import endpoints
@@ -19,6 +22,7 @@ from tailrace.producer.ops.status import Status
 from tailrace.runtime.cli import build
 from tailrace.runtime.http import Endpoints, HttpServer
 from tailrace.runtime.status_report import ProgramReport, TableReport, duration, lines_of
+from tailrace.runtime.versions import program_version
 from tailrace.spark_consumer.monitor.status import Status as QueryStatus
 from tailrace.spark_consumer.monitor.table_result import SnapshotStatus, TableResult
 from tests.embedded.supervised import free_port
@@ -176,6 +180,7 @@ def test_json_is_one_line_with_what_the_programs_answer(tmp_path: Path) -> None:
     found = json.loads(line)
     assert found["producer"]["well"] is True
     assert found["producer"]["status"]["stream"]["file"] == "bin.000002"
+    assert found["producer"]["status"]["version"] == program_version()
     assert found["consumer"]["status"] is None
     assert found["consumer"]["address"] == f"127.0.0.1:{port}"
     assert "refused" in found["consumer"]["problem"]
@@ -206,6 +211,31 @@ def test_a_terminal_gets_as_many_tables_as_it_has_room_for_and_all_in_error() ->
     assert [line.split()[0] for line in lines if line.endswith("error")] == ["e0", "e1", "e2", "e3", "e4", "…"]
     assert lines[-1] == "  … and 998 more, none of them in error"
     assert sum(line.endswith("  error") for line in lines_of(report, 5)) == 5
+
+
+def families(registry: CollectorRegistry) -> dict[str, tuple[str, str, set[str]]]:
+    """Return type, description and labels of the metrics of a program by name."""
+    return {
+        each.name: (each.type, each.documentation, {label for sample in each.samples for label in sample.labels})
+        for each in registry.collect()
+    }
+
+
+def test_a_metric_means_the_same_in_both_programs_and_is_documented() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    status = streaming()
+    status.stream_transaction(ts_us=1)
+    status.log_measured(LogDistance(0, 0, 0, 60.0, None, None), valid_s=60.0)
+    producer, consumer = families(endpoints(status).metrics), families(query().registry)
+
+    assert {name: producer[name] for name in producer.keys() & consumer.keys()} == {
+        name: consumer[name] for name in producer.keys() & consumer.keys()
+    }
+    assert producer["tailrace_build"][2] == {"program", "version"}
+    assert "tailrace_purge_left_seconds" in producer
+    own = {name.replace("_build", "_build_info") for name in {**producer, **consumer}}
+    documented = set(re.findall(r"`((?:cdc|tailrace)_[a-z_]+)`", page))
+    assert documented == {name for name in own if name.startswith(("cdc_", "tailrace_"))}
 
 
 @pytest.mark.parametrize(
