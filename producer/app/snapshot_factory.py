@@ -135,5 +135,7 @@ class SnapshotFactory:
             session.close()
             raise
         snapshot = config.snapshot
-        settings = SplitterSettings(snapshot.chunk_size, snapshot.even_upper, snapshot.even_lower)
+        settings = SplitterSettings(
+            snapshot.chunk_size, snapshot.max_split_bytes, snapshot.even_upper, snapshot.even_lower
+        )
         return TablePlanner(session, stream_session, CapturedTables(config, session.describe), settings)

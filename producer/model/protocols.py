@@ -63,6 +63,14 @@ class SplitQuery(NamedTuple):
     """Empty: all rows of the range."""
 
 
+class TableSize(NamedTuple):
+    """What the source estimates of a table; may be stale, or 0."""
+
+    rows: int
+    row_bytes: int
+    """The average of a row."""
+
+
 class Offset(Protocol):
     """An immutable position in the log of a source: where it is, and which transactions it includes.
 
@@ -176,8 +184,8 @@ class SplitReader(Protocol):
     def describe(self, table: TableId) -> CatalogTable:
         """Return the definition of a table now. Raises SchemaError if it does not exist."""
 
-    def estimated_rows(self, table: TableId) -> int:
-        """Return about how many rows a table has; may wait for its metadata lock."""
+    def estimated_size(self, table: TableId) -> TableSize:
+        """Return about how large a table is; may wait for its metadata lock."""
 
     def splitting_columns(self, found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
         """Return the columns whose ranges cut the table; empty: it is read in one split."""

@@ -15,6 +15,7 @@ from tailrace.producer.errors import (
     TableMissingError,
 )
 from tailrace.producer.model.binlog_events import TableVersion
+from tailrace.producer.model.protocols import TableSize
 from tailrace.producer.model.table import CatalogTable, Collation, Column, ColumnCatalog, Table, TableId
 from tailrace.producer.mysql.column_defaults import with_exact_defaults
 from tailrace.producer.mysql.connection import (
@@ -111,10 +112,11 @@ def read_table(connection: Connection[Any], table: TableId) -> CatalogTable:
     raise SchemaError(f"table {table} does not exist", hint="create it, or exclude it")
 
 
-def estimated_rows(connection: Connection[Any], table: TableId) -> int:
-    """Return the server's estimate, which may be stale or 0; waits for a statement that locks the table."""
-    rows = query(connection, f"SELECT TABLE_ROWS FROM information_schema.TABLES WHERE {_EXACT}", (*table, *table))
-    return int(rows[0][0] or 0) if rows else 0
+def estimated_size(connection: Connection[Any], table: TableId) -> TableSize:
+    """Return the server's estimate; waits for a statement that locks the table."""
+    sql = f"SELECT TABLE_ROWS, AVG_ROW_LENGTH FROM information_schema.TABLES WHERE {_EXACT}"
+    rows = query(connection, sql, (*table, *table))
+    return TableSize(*(int(value or 0) for value in rows[0])) if rows else TableSize(0, 0)
 
 
 def read_tables(

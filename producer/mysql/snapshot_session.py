@@ -12,7 +12,7 @@ from pymysql.connections import Connection
 
 from tailrace.producer.errors import SourceError, SourceUnavailableError, TableLockedError, TableMissingError
 from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
-from tailrace.producer.model.protocols import CanonicalText, Offset, RowTexts, SplitQuery
+from tailrace.producer.model.protocols import CanonicalText, Offset, RowTexts, SplitQuery, TableSize
 from tailrace.producer.model.split import KeyColumn, Range
 from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
 from tailrace.producer.model.value_options import ValueOptions
@@ -127,9 +127,9 @@ class MySqlSnapshotSession:
             )
         query(self._connection, f"SELECT 1 FROM {table.quoted} WHERE ({condition}) LIMIT 0")
 
-    def estimated_rows(self, table: TableId) -> int:
+    def estimated_size(self, table: TableId) -> TableSize:
         """Read information_schema."""
-        return catalog.estimated_rows(self._connection, table)
+        return catalog.estimated_size(self._connection, table)
 
     # -- keys --------------------------------------------------------------------------------------------------------
 

@@ -340,16 +340,16 @@ class Enumerator:
         started = self._policy.start(table)
         if started is None:
             return None
-        self._status.table_started(table, estimated_rows=started.estimated_rows)
+        self._status.table_started(table, estimated_rows=started.size.rows)
         log.info(
             "snapshot of table started",
             table=str(table),
             incremental=self._policy.incremental,
-            estimated_rows=started.estimated_rows,
+            estimated_rows=started.size.rows,
             split_on=list(started.state.key),
         )
         state, splitter = started.state, started.splitter
-        ranges = splitter.ranges(splitter.unread_ranges(key_from_json(state.greatest), []), started.estimated_rows)
+        ranges = splitter.ranges(splitter.unread_ranges(key_from_json(state.greatest), []), started.size)
         planned = splitter.splits(ranges, state.snapshot, 0, incremental=self._policy.incremental)
         return TablePlan(table, started.columns, planned)
 
@@ -360,7 +360,7 @@ class Enumerator:
         if definitions(columns) != stored.key_order:
             raise key_changed(table, stored.key_order, definitions(found.columns))
         self._policy.resume(table, stored, columns)
-        self._status.table_started(table, estimated_rows=found.estimated_rows)
+        self._status.table_started(table, estimated_rows=found.size.rows)
         splitter = self._planner.splitter(table, columns)
         finished = self._restore_splits(splitter, table, stored)
         unread_ranges = splitter.unread_ranges(key_from_json(stored.greatest), finished)
@@ -369,7 +369,7 @@ class Enumerator:
         log.info(
             "snapshot of table resumed", table=str(table), splits_done=splits_done, unread_ranges=len(unread_ranges)
         )
-        ranges = splitter.ranges(unread_ranges, found.estimated_rows)
+        ranges = splitter.ranges(unread_ranges, found.size)
         planned = splitter.splits(ranges, stored.snapshot, number, incremental=self._policy.incremental)
         return TablePlan(table, columns, planned)
 

@@ -26,7 +26,7 @@ from tailrace.producer.errors import (
 )
 from tailrace.producer.kafka.state_store import SplitState, TableState
 from tailrace.producer.model.codec import KeyTuple
-from tailrace.producer.model.protocols import Offset
+from tailrace.producer.model.protocols import Offset, TableSize
 from tailrace.producer.model.split import KeyColumn, Range, Split, key_from_json, key_to_json
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -100,7 +100,7 @@ class StartedPlan:
     state: TableState
     columns: tuple[KeyColumn, ...]
     splitter: ChunkSplitter
-    estimated_rows: int
+    size: TableSize
 
 
 class SnapshotPolicy(ABC):
@@ -212,7 +212,7 @@ class InitialSnapshot(SnapshotPolicy):
             )
             above = split, _state_without_rows(split, low, high)
         self._call(lambda: coordinator.set_range(table, state, greatest_order, above, low=low))
-        return StartedPlan(state, columns, splitter, found.estimated_rows)
+        return StartedPlan(state, columns, splitter, found.size)
 
     def remove_missing(self, table: TableId, *, planned: bool) -> None:  # noqa: ARG002 - the same
         self._remove_planned(table)
@@ -296,7 +296,7 @@ class IncrementalSnapshot(SnapshotPolicy):
         if not self._call(lambda: self._coordinator.start_incremental(table, order, state)):
             self._cancel(table, "the log has the end of the table")
             return None
-        return StartedPlan(state, columns, splitter, found.estimated_rows)
+        return StartedPlan(state, columns, splitter, found.size)
 
     def remove_missing(self, table: TableId, *, planned: bool) -> None:
         if planned:

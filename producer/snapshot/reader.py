@@ -223,7 +223,7 @@ class SnapshotReader:
                 f"rows are not read by their keys: {error}", hint="request a snapshot of the whole table"
             ) from error
         # Each change of the table waits meanwhile.
-        if found.unbounded and (rows := self._session.estimated_rows(captured.table.id)) > MAX_SCANNED:
+        if found.unbounded and (rows := self._session.estimated_size(captured.table.id).rows) > MAX_SCANNED:
             raise KeysRefusedError(
                 "rows are not read by their keys: an index does not find them, and the table is large",
                 hint="request a snapshot of the whole table",

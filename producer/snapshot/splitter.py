@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Final
 
 from tailrace.producer.model.codec import KeyTuple
-from tailrace.producer.model.protocols import SnapshotSession
+from tailrace.producer.model.protocols import SnapshotSession, TableSize
 from tailrace.producer.model.split import WHOLE, EndedRange, KeyColumn, Range, SortKey, Split
 from tailrace.producer.model.table import TableId
 
@@ -27,6 +27,8 @@ class SplitterSettings:
 
     size: int
     """Requested rows of a split."""
+    max_bytes: int
+    """Bytes of a split at most, by the average row of its table."""
     even_upper: float
     even_lower: float
     """Bounds of the distribution factor of evenly distributed keys."""
@@ -55,14 +57,15 @@ class ChunkSplitter:
             return None
         return self._session.max_key(self._table, self._columns)
 
-    def ranges(self, unread_ranges: Sequence[Range], estimated_rows: int) -> Iterator[Range]:
+    def ranges(self, unread_ranges: Sequence[Range], table: TableSize) -> Iterator[Range]:
         """Yield ranges that cover ``unread_ranges`` exactly, each in key order."""
+        size = min(self._settings.size, max(1, self._settings.max_bytes // max(1, table.row_bytes)))
         for unread in unread_ranges:
             if unread == WHOLE or not self._columns:
                 yield unread
                 continue
-            step = self._even_step(unread, estimated_rows)
-            yield from self._uneven(unread) if step is None else self._even(unread, step)
+            step = self._even_step(unread, table.rows, size)
+            yield from self._uneven(unread, size) if step is None else self._even(unread, step)
 
     def splits(
         self, ranges: Iterator[Range], snapshot: str, first_number: int, *, incremental: bool = False
@@ -98,19 +101,19 @@ class ChunkSplitter:
                 return unread
         return [*unread, Range(edge, greatest, closed=True)]
 
-    def _even_step(self, unread: Range, estimated_rows: int) -> int | None:
+    def _even_step(self, unread: Range, estimated_rows: int, size: int) -> int | None:
         settings = self._settings
         if len(self._columns) != 1 or not _is_number(self._columns[0]) or unread.upper is None:
             return None
         least = unread.lower or self._session.min_key(self._table, self._columns, unread)
-        if least is None or estimated_rows <= settings.size:
+        if least is None or estimated_rows <= size:
             return None
         low, high = _units(least), _units(unread.upper)
         factor = (high - low + 1) / estimated_rows
         if not settings.even_lower <= factor <= settings.even_upper:
             return None
-        step = max(1, round(factor * settings.size))
-        probe = self._session.next_bound(self._table, self._columns, unread, settings.size)
+        step = max(1, round(factor * size))
+        probe = self._session.next_bound(self._table, self._columns, unread, size)
         if probe is None:
             return None
         width = _units(probe) - low
@@ -133,10 +136,10 @@ class ChunkSplitter:
         column = self._columns[0]
         return (units if column.is_integer else Decimal(f"{units}e-{column.column.scale}"),)
 
-    def _uneven(self, unread: Range) -> Iterator[Range]:
+    def _uneven(self, unread: Range, size: int) -> Iterator[Range]:
         rest = unread
         while True:
-            bound = self._session.next_bound(self._table, self._columns, rest, self._settings.size)
+            bound = self._session.next_bound(self._table, self._columns, rest, size)
             if bound is not None and rest.lower is not None and self.sort_key(bound) == self.sort_key(rest.lower):
                 bound = self._session.bound_after(self._table, self._columns, bound, rest)
             # No row: the range has fewer rows than requested, or has lost them since. The rest is one split.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tailrace.producer.model.protocols import KeyOrdering, Offset, SnapshotSession
+from tailrace.producer.model.protocols import KeyOrdering, Offset, SnapshotSession, TableSize
 from tailrace.producer.model.split import KeyColumn, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
@@ -23,7 +23,7 @@ class PlanInput(NamedTuple):
 
     columns: tuple[KeyColumn, ...]
     """The columns that splits are cut on; empty: the table is one split."""
-    estimated_rows: int
+    size: TableSize
     stand_in_key: tuple[tuple[str, ...], Offset] | None = None
     """The unique index that replaces a primary key, and what the source had executed before it was read."""
 
@@ -75,7 +75,7 @@ class TablePlanner:
             unique = self._tables.stand_in_key(found)
             stand_in = None if unique is None else (unique, at)
         key = self._tables.key_of(found)
-        return PlanInput(self.session.splitting_columns(found, key), self.session.estimated_rows(table), stand_in)
+        return PlanInput(self.session.splitting_columns(found, key), self.session.estimated_size(table), stand_in)
 
     def splitter(self, table: TableId, columns: tuple[KeyColumn, ...]) -> ChunkSplitter:
         return ChunkSplitter(self.session, table, columns, self._settings)

@@ -100,7 +100,7 @@ class _Reading:
         self._columns = session.splitting_columns(described, version.table.key)
         snapshot = config.snapshot
         size = max(_RANGE_ROWS, snapshot.chunk_size)
-        settings = SplitterSettings(size, snapshot.even_upper, snapshot.even_lower)
+        settings = SplitterSettings(size, snapshot.max_split_bytes, snapshot.even_upper, snapshot.even_lower)
         self._splitter = ChunkSplitter(session, table, self._columns, settings)
         self.compared, self._texts = _compared(config, version.table, captured, session, columns)
 
@@ -108,7 +108,7 @@ class _Reading:
         """Yield the progress behind each range, then the sum of each of the first buckets that has rows."""
         rows: dict[int, int] = defaultdict(int)
         sums: dict[int, int] = defaultdict(int)
-        estimated = self._session.estimated_rows(self._table.id) * sample // BUCKETS
+        estimated = self._session.estimated_size(self._table.id).rows * sample // BUCKETS
         for task in self._tasks():
             for number, count, xor in self._session.bucket_sums(task, self._texts, sample):
                 rows[number] += count
@@ -131,7 +131,7 @@ class _Reading:
     def _tasks(self) -> Iterator[SplitQuery]:
         table = self._table.id
         unread = self._splitter.unread_ranges(self._splitter.max_key(), ())
-        for span in self._splitter.ranges(unread, self._session.estimated_rows(table)):
+        for span in self._splitter.ranges(unread, self._session.estimated_size(table)):
             yield SplitQuery(table, self._columns, span)
         self.require(self.definition)
 

@@ -13,7 +13,7 @@ from pymysql import OperationalError
 from tailrace.producer.errors import SourceError, SourceUnavailableError
 from tailrace.producer.model.table import Collation, ColumnCatalog, TableId
 from tailrace.producer.mysql.authentication import Tls
-from tailrace.producer.mysql.catalog import estimated_rows, list_tables, read_table
+from tailrace.producer.mysql.catalog import estimated_size, list_tables, read_table
 from tailrace.producer.mysql.connection import (
     binlog_position,
     connect,
@@ -160,14 +160,16 @@ def test_definition_that_changes_between_two_queries(database: Database, query: 
     assert found.table.columns[0].name == "nr"
 
 
-def test_row_estimate_is_not_a_day_old(database: Database) -> None:
+def test_size_estimate_is_not_a_day_old_and_counts_large_values(database: Database) -> None:
     """The statistics cache of 8.0 would show 0 rows for a table that was filled later."""
-    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v LONGBLOB)")
     with connect(settings_of(database.server)) as session:
-        assert estimated_rows(session, TableId(database.name, "t")) == 0
-        database.execute("INSERT INTO t VALUES (1), (2), (3), (4)")
+        assert estimated_size(session, TableId(database.name, "t")).rows == 0
+        database.execute("INSERT INTO t VALUES (1, REPEAT('x', 1000000)), (2, REPEAT('x', 1000000))")
         database.execute("ANALYZE TABLE t")
-        assert estimated_rows(session, TableId(database.name, "t")) == 4
+        found = estimated_size(session, TableId(database.name, "t"))
+    assert found.rows == 2
+    assert 1_000_000 < found.row_bytes < 1_500_000
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from tailrace.producer.model.protocols import TableSize
 from tailrace.producer.model.table import TableId
 from tailrace.producer.ops.status import Status
 from tailrace.producer.signals.moves import Moves
@@ -84,7 +85,7 @@ def test_cancellation_removes_the_request_that_was_taken_and_no_other() -> None:
     )
     coordinator = SnapshotCoordinator(context, SimpleNamespace(), processor)  # type: ignore[arg-type]
     planner: Any = SimpleNamespace(
-        plan_input=lambda _table: PlanInput((), 0),
+        plan_input=lambda _table: PlanInput((), TableSize(0, 0)),
         splitter=lambda *_: SimpleNamespace(max_key=lambda: None),
         stream_order=lambda _columns: None,
     )

@@ -25,6 +25,7 @@ from tailrace.producer.kafka.state_store import (
 )
 from tailrace.producer.model.binlog_events import QueryEvent
 from tailrace.producer.model.ddl import Change, DdlEffect
+from tailrace.producer.model.protocols import TableSize
 from tailrace.producer.model.split import WHOLE, Range, Split
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -351,7 +352,7 @@ def test_a_table_that_was_in_error_is_planned_when_it_can_be_captured() -> None:
     stream.registry.track(TABLE, TableMode.WAITING)
     state = State(StoredOffset(START))
     state.tables[str(TABLE)] = TableState(TableMode.ERROR)
-    planner: Any = SimpleNamespace(plan_input=lambda _table: PlanInput((), 0))
+    planner: Any = SimpleNamespace(plan_input=lambda _table: PlanInput((), TableSize(0, 0)))
     planner.splitter = lambda *_: SimpleNamespace(
         sort_key=lambda _: None, unread_ranges=lambda *_: [WHOLE], sort_keys=list
     )

@@ -97,6 +97,12 @@ class SnapshotConfig(Section):
         doc="Rows of a split (chunk), also of an initial snapshot.",
         aliases=("scan.incremental.snapshot.chunk.size",),
     )
+    max_split_bytes: int = supported(
+        "tailrace.snapshot.max.split.bytes",
+        integer(1),
+        default="134217728",
+        doc="Bytes of a split by the average row in the catalog: a table of wide rows is read in splits of fewer rows.",
+    )
     max_rows_per_s: int = supported(
         "tailrace.snapshot.max.rows.per.second",
         integer(0),
