@@ -260,14 +260,16 @@ def test_a_capture_starts_while_a_query_runs(server: MySqlServer, kafka_broker: 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("version", [VERSIONS[0], pytest.param("5.7.22", marks=pytest.mark.mysql("5.7.22"))])
-def test_statements_on_the_older_servers(version: str) -> None:
+@pytest.mark.parametrize(
+    "version", [VERSIONS[0], *(pytest.param(each, marks=pytest.mark.mysql(each)) for each in ("5.7.22", "9.7"))]
+)
+def test_statements_on_the_other_servers(version: str) -> None:
     """The same states, under other names."""
-    with MySqlServer(version=version, settings=WITHOUT_GTIDS) as older:
-        prepare_tables(older)
-        check_busy(older)
-        check_open(older)
-        check_commits(older)
+    with MySqlServer(version=version, settings=WITHOUT_GTIDS) as other:
+        prepare_tables(other)
+        check_busy(other)
+        check_open(other)
+        check_commits(other)
 
 
 def test_the_start_waits_for_a_table_that_is_created(server: MySqlServer) -> None:

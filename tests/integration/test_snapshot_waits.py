@@ -213,6 +213,7 @@ def test_a_hold_of_the_stream_is_reported(
         stream = capture.status.snapshot()["stream"]
         assert stream["held_by"] == held
         assert stream["held_ms"] >= 5000
+        assert stream["lag_ms"] >= 5000
         text = generate_latest(endpoints(capture.status).metrics).decode()
         assert f'tailrace_table_held_milliseconds_total{{server="{prefix}",table="{held}"}}' in text
         assert f'tailrace_stream_held_milliseconds{{server="{prefix}"}} 0.0' not in text

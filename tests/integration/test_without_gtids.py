@@ -190,10 +190,11 @@ def test_rows_and_changes(server: MySqlServer, kafka_broker: KafkaBroker, prefix
 
 @pytest.mark.kafka
 @pytest.mark.long
-def test_rows_and_changes_of_the_older_server(kafka_broker: KafkaBroker, prefix: str) -> None:
+@pytest.mark.parametrize("version", [VERSIONS[0], pytest.param("9.7", marks=pytest.mark.mysql("9.7"))])
+def test_rows_and_changes_of_other_servers(version: str, kafka_broker: KafkaBroker, prefix: str) -> None:
     """The same."""
-    with MySqlServer(version=VERSIONS[0], settings=WITHOUT_GTIDS) as older:
-        check_rows_and_changes(older, kafka_broker, prefix)
+    with MySqlServer(version=version, settings=WITHOUT_GTIDS) as other:
+        check_rows_and_changes(other, kafka_broker, prefix)
 
 
 def check_rows_and_changes(server: MySqlServer, broker: KafkaBroker, prefix: str) -> None:

@@ -13,6 +13,7 @@ from tailrace.schemas.names import INCREMENTAL_HEADER
 from tailrace.spark_consumer.errors import SinkError
 from tests.spark.running import consume, settings
 from tests.support.capture import CaptureThread, eventually, properties, records_of
+from tests.support.online_schema_change import gh_ost, pt_online_schema_change
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -317,6 +318,31 @@ def work(spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, database: 
 def test_tables_end_equal_to_their_source_after_alter(work: Work) -> None:
     """The statements find rows in the target, or in the batch that creates it."""
     run(work, {name: CASES[name] for name in ("added", "renamed", "narrowed")}, {"lenient": True, "evolve": False})
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_tables_that_a_tool_has_migrated_end_equal_to_their_source(work: Work) -> None:
+    """A query that has the rows from before takes up the column and its value for the rows that the tool has copied."""
+    database, tools = work.database, {"ghost": gh_ost, "pt": pt_online_schema_change}
+    for name in tools:
+        database.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(50))")
+        database.execute(f"INSERT INTO {name} VALUES " + ", ".join(f"({n}, 'row {n}')" for n in range(1, 201)))
+    given = settings(work.broker, work.prefix, work.folder, **{"schema.change.behavior": "evolve"})
+    with CaptureThread(properties(database.server, work.broker, work.prefix, database.name)) as capture:
+        capture.wait_snapshot()
+        capture.wait_position(database.server)
+        consume(work.spark, given)
+        for name, migrate in tools.items():
+            migrate(database, name)
+            database.execute(f"UPDATE {name} SET v = 'last' WHERE id % 10 = 0")
+        capture.wait_position(database.server)
+    consume(work.spark, given)
+    for name in tools:
+        expected = source_rows(database, name)
+        assert {row["w"] for row in expected.values()} == {5}
+        path = work.folder / "tables" / database.name / name
+        assert target_rows(work.spark, path, ["id", "v", "w"], exact=True) == expected, name
 
 
 @pytest.mark.long
