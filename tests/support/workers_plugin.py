@@ -1,4 +1,4 @@
-"""A pytest plugin: the tests that start servers run in two processes, if the machine is large enough for them.
+"""A pytest plugin: the tests that start servers run in several processes, if the machine is large enough for them.
 
 Each process starts servers of its own, and runs whole files, so that the fixtures of a module are made once. Files that
 start Spark alternate with others, whose tests mostly wait. Without memory for two sessions, one process has them all.
@@ -7,7 +7,7 @@ start Spark alternate with others, whose tests mostly wait. Without memory for t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,13 +16,15 @@ import pytest
 if TYPE_CHECKING:
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
-WORKERS: Final = 2
+CPUS: Final = 2
+"""Processors that several processes need. Three have work for two, as tests of servers wait a third of their time."""
 
-MEMORY: Final = 6 << 30
-"""Bytes that two processes with their servers and one Spark session need."""
+_GB: Final = 1 << 30
+MEMORY: Final[Mapping[int, int]] = {3: 18 * _GB, 2: 6 * _GB}
+"""Bytes of memory that so many processes with their servers need: three with a Spark session each, two with one."""
 
-MEMORY_OF_BOTH: Final = 12 << 30
-"""The same with two Spark sessions."""
+MEMORY_OF_SESSIONS: Final = 12 * _GB
+"""Bytes of memory for a Spark session in each process."""
 
 _WITHOUT_SERVERS: Final = ("tests/unit", "tests/docs")
 """Folders whose tests take seconds: a second process would only cost its start."""
@@ -39,7 +41,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the number of processes for ``-n auto``; 0 runs the tests in this one."""
     if not any(_can_be_shared(Path(argument), config.rootpath) for argument in config.args):
         return 0
-    return WORKERS if _cpus() >= WORKERS and _memory() >= MEMORY else 0
+    if _cpus() < CPUS:
+        return 0
+    return next((count for count, memory in MEMORY.items() if _memory() >= memory), 0)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -51,7 +55,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
     config.option.loadscopereorder = False
     scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = _file if _memory() >= MEMORY_OF_BOTH else _file_or_spark
+    scheduler._split_scope = _file if _memory() >= MEMORY_OF_SESSIONS else _file_or_spark
     return scheduler
 
 

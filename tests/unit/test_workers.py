@@ -27,6 +27,7 @@ def _workers(monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], machine:
     ("arguments", "machine", "expected"),
     [
         (["tests"], LARGE, 2),
+        (["tests"], LARGE | {"_memory": 20 << 30}, 3),
         (["tests/unit", "tests/integration"], LARGE, 2),
         (["tests/unit", "tests/docs"], LARGE, 0),
         (["tests/spark", "tests/sinks"], LARGE, 0),
@@ -39,7 +40,7 @@ def _workers(monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], machine:
 def test_number_of_processes(
     monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], machine: dict[str, float], expected: int
 ) -> None:
-    """Two for folders with servers, on a machine that has room for two."""
+    """Several for folders with servers, on a machine that has room for them."""
     assert _workers(monkeypatch, arguments, machine) == expected
 
 
