@@ -24,7 +24,7 @@ from tailrace.runtime.error_report import reporting_errors, shown
 from tailrace.runtime.errors import exit_code_of
 from tailrace.runtime.exit_code import ExitCode
 from tailrace.runtime.logging import configure_logging
-from tailrace.runtime.printable import printable_lines
+from tailrace.runtime.printable import printable, printable_lines
 from tailrace.runtime.status_command import read_status, require_port
 from tailrace.runtime.status_report import Program, StatusAddress
 from tailrace.schemas.verification import (
@@ -109,9 +109,9 @@ def show_config(config: ConfigFile = None, settings: Settings = None, debug: Deb
     """Print the effective configuration, secrets masked."""
     with _configured(config, settings, debug) as loaded:
         for line in sorted(f"{name}={value}" for name, value in describe(loaded).items()):
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.write(f"{printable(line)}\n")
         for warning in loaded.warnings:
-            sys.stderr.write(f"warning: {warning}\n")
+            sys.stderr.write(f"warning: {printable_lines(warning)}\n")
 
 
 def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
@@ -179,7 +179,7 @@ def takeover(
         )
         result = take_over(loaded, options, kafka=kafka_settings(loaded), source=mysql_source(loaded))
         for note in (*loaded.warnings, *result.notes):
-            sys.stderr.write(f"note: {note}\n")
+            sys.stderr.write(f"note: {printable_lines(note)}\n")
         sys.stdout.write(result.report(stored=not dry_run))
 
 

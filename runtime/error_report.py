@@ -31,7 +31,7 @@ def reporting_errors(*, debug: bool = False) -> Iterator[None]:
 
 def shown(error: Exception) -> str:
     """Return an error as it is printed: names and values in it can add no line, such as another hint."""
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and str(error):
         return printable(str(error))
     if not isinstance(error, TailraceError):
         text = printable_lines(str(error)) or _statement(error)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import orjson
 import structlog
 
-from tailrace.runtime.printable import printable
+from tailrace.runtime.printable import printable, printable_lines
 
 LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -24,8 +24,10 @@ def configure_logging(format_: LogFormat = "auto", level: LogLevel = "info") -> 
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if as_text:
-        processors.append(_escape)
-        processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+        # The default shows the variables of each frame of a traceback: rows and passwords.
+        plain = structlog.dev.plain_traceback
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
+        processors += [structlog.processors.format_exc_info, _escape, renderer]
     else:
         processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
     structlog.configure(
@@ -43,12 +45,10 @@ def configure_logging(format_: LogFormat = "auto", level: LogLevel = "info") -> 
 def _escape(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
     """Escape line breaks and control characters of texts, which may come from other systems.
 
-    Otherwise a text could look like another log line, or control the terminal.
+    Otherwise a text could look like another log line, or control the terminal. The lines of a traceback are indented.
     """
-    return {
-        name: printable(value) if isinstance(value, str) and name != "exception" else value
-        for name, value in event.items()
-    }
+    texts = {name: value for name, value in event.items() if isinstance(value, str)}
+    return event | {name: (printable_lines if name == "exception" else printable)(text) for name, text in texts.items()}
 
 
 def _json(event: dict[str, Any], **_: Any) -> str:

@@ -12,5 +12,5 @@ def printable(text: str) -> str:
 
 def printable_lines(text: str) -> str:
     """Return a text of several lines in the same way; the lines behind the first one are indented."""
-    first, *others = map(printable, text.split("\n"))
+    first, *others = map(printable, text.replace("\r\n", "\n").expandtabs(4).split("\n"))
     return "".join([first, *(f"\n    {line.removeprefix('    ')}" for line in others)])

@@ -13,6 +13,7 @@ from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_setting
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.errors import ConfigError
 from tailrace.runtime.logging import configure_logging
+from tailrace.runtime.printable import printable, printable_lines
 from tailrace.runtime.status_report import Program, StatusAddress
 from tailrace.spark_consumer.monitor.report import report
 
@@ -68,9 +69,9 @@ def consume(
         loaded = load(config, os.environ, parse_settings(settings))
         if show:
             for line in sorted(f"{name}={value}" for name, value in describe(loaded).items()):
-                sys.stdout.write(f"{line}\n")
+                sys.stdout.write(f"{printable(line)}\n")
             for warning in loaded.warnings:
-                sys.stderr.write(f"warning: {warning}\n")
+                sys.stderr.write(f"warning: {printable_lines(warning)}\n")
             return
         from tailrace.spark_consumer import app  # noqa: PLC0415
 

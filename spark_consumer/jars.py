@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from xml.sax.saxutils import quoteattr
 
+from tailrace.runtime.error_report import shown
 from tailrace.runtime.errors import TailraceError
 
 _REPORT_INTERVAL_S: Final = 5.0
@@ -241,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if missing:
             download(missing, options.folder, java=_java(), report=lambda line: print(line, file=sys.stderr))
     except TailraceError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {shown(error)}\n")
         return 1
     return 0
 

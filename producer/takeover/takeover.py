@@ -38,6 +38,7 @@ from tailrace.producer.streaming.watermark_record import ends_of_stored_splits
 from tailrace.producer.takeover.connect_offsets import find_offset, find_offset_in_file, running_tasks
 from tailrace.producer.takeover.debezium_offset import ConnectorOffset
 from tailrace.producer.takeover.resume_position import resolve_resume_position
+from tailrace.runtime.printable import printable
 from tailrace.schemas.names import state_topic, watermarks_topic
 
 OFFSET_TOPIC: Final = "connect-offsets"
@@ -93,7 +94,7 @@ class TakeoverResult:
         lines.append(f"tables taken over: {len(self.tables)}")
         lines += [f"new table, gets a snapshot: {table} (it has no topic)" for table in self.new_tables]
         lines.append("stored; continue with `tailrace produce`" if stored else "nothing was written (dry run)")
-        return "\n".join(lines) + "\n"
+        return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def take_over(

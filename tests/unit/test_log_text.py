@@ -24,6 +24,27 @@ def test_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> N
     assert "ü 😀" in line
 
 
+def test_a_traceback_shows_no_variable_and_adds_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows and passwords are variables of its frames; a message may have lines of its own."""
+    before = structlog.get_config()
+    password = "".join(["s3", "cret"])
+    try:
+        configure_logging("text")
+        try:
+            raise ValueError(f"the first {len(password)}\x1b[31m\n  hint: run rm\n\tat the.end")
+        except ValueError:
+            structlog.get_logger().exception("failed")
+    finally:
+        structlog.configure(**before)
+    text = capsys.readouterr().err
+    assert "s3cret" not in text
+    assert "\x1b" not in text
+    first, *lines = text.splitlines()
+    assert "failed" in first
+    assert r"ValueError: the first 6\x1b[31m" in text
+    assert all(line.startswith(("    ", "Traceback ")) for line in lines), text
+
+
 def test_any_value_can_be_logged(capsys: pytest.CaptureFixture[str]) -> None:
     before = structlog.get_config()
     try:

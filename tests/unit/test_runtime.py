@@ -89,12 +89,15 @@ def test_names_and_values_in_an_error_print_no_line_of_their_own(
     assert capsys.readouterr().err == text
 
 
-def test_an_assertion_without_a_text_is_named_by_its_statement(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("error", [AssertionError, TimeoutError])
+def test_an_error_without_a_text_is_named_by_its_statement(
+    capsys: pytest.CaptureFixture[str], error: type[Exception]
+) -> None:
     with pytest.raises(SystemExit), reporting_errors():
-        raise AssertionError
+        raise error
 
     printed = capsys.readouterr().err
-    assert "error: AssertionError: raise AssertionError" in printed
+    assert f"error: {error.__name__}: raise error" in printed
     assert "test_runtime.py:" in printed
 
 
