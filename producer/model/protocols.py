@@ -306,8 +306,8 @@ class ChangeStream(Protocol):
         """Whether the last ``poll`` returned no event because the source had sent nothing more."""
 
     @property
-    def received_us(self) -> int:
-        """When the source last sent something, an event or a heartbeat: microseconds since 1970 by this clock."""
+    def received_at(self) -> float:
+        """When the source last sent something, an event or a heartbeat: seconds of ``time.monotonic``."""
 
     def poll(self, timeout_s: float) -> list[Event]:
         """Return the next events; [] after ``timeout_s`` or ``wake``."""

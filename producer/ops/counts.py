@@ -50,8 +50,6 @@ class StreamStatus:
     """What a snapshot reader waits for: "gtid_executed", "innodb_trx" (MariaDB, no GTIDs), "" before a commit."""
     source_ts_us: int = 0
     """Commit time of the last transaction at the source, microseconds since the epoch; 0 before the first."""
-    received_ts_us: int = 0
-    """Time of the last event or heartbeat of the source by the producer's clock; 0 before the first."""
     committed_ts_us: int = 0
     """Time of the last Kafka transaction of the stream by the producer's clock; 0 before the first."""
     events: int = 0

@@ -48,7 +48,7 @@ FAULT_REMEDY: Final = (
 )
 """Of a table in error."""
 
-CONFIRMED_US: Final = 5_000_000
+CONFIRMED_S: Final = 5.0
 """For how long the end of the binlog counts as reached without another heartbeat; the source sends one a second."""
 
 _DONE = frozenset({TableMode.STREAMING, TableMode.ERROR})
@@ -71,11 +71,14 @@ class Status:
         self._tables: dict[TableId, TableStatus] = {}
         self._stream = StreamStatus()
         self._looped_at = time.monotonic()
-        self._through_us = 0
-        """What the source committed until this time is in Kafka; 0: not known."""
+        self._received_at: float | None = None
+        """When the source last sent something. What is said of the past is measured by ``time.monotonic``: no clock
+        must hide an outage, neither one of this host that is set back nor one of the source that is ahead."""
+        self._through_at: float | None = None
+        """What the source committed until this moment is in Kafka; None: not known."""
         self._at_end = False
-        """Whether the source had nothing more when ``_through_us`` was set."""
-        self._log: tuple[LogDistance, int, int] | None = None
+        """Whether the source had nothing more when ``_through_at`` was set."""
+        self._log: tuple[LogDistance, float, float] | None = None
         """The last measured distance to the end of the log, when that was, and for how long its counts are told."""
         self._held: tuple[TableId, float] | None = None
         """The table for which the stream waits, and since when."""
@@ -244,12 +247,12 @@ class Status:
             self._stream.source_ts_us = ts_us
             self._at_end = False
 
-    def stream_received(self, received_us: int, *, complete: bool) -> None:
-        """The source last sent something at ``received_us``; ``complete``: all that it has sent is in Kafka."""
+    def stream_received(self, received_at: float, *, complete: bool) -> None:
+        """The source last sent something at ``received_at``; ``complete``: all that it has sent is in Kafka."""
         with self._lock:
-            self._stream.received_ts_us = received_us
+            self._received_at = received_at
             if complete:
-                self._through_us, self._at_end = received_us, True
+                self._through_at, self._at_end = received_at, True
 
     def stream_committed(self, position: Mapping[str, Any]) -> None:
         """Set the position (the JSON form of an offset) that is stored in Kafka with everything before it."""
@@ -259,17 +262,15 @@ class Status:
             by_list = stream.gtids is None or position.get("kind") == MariaDbPosition.KIND
             stream.barrier = "innodb_trx" if by_list else "gtid_executed"
             stream.commits += 1
-            stream.committed_ts_us = time.time_ns() // 1000
-            # No clock must hide an outage: one of the source that is ahead, or one of this host that was set back.
-            now_us = stream.committed_ts_us
-            through_us = self._through_us if self._through_us <= now_us else 0
-            self._through_us = max(through_us, min(stream.source_ts_us, now_us))
+            stream.committed_ts_us = now_us = time.time_ns() // 1000
+            committed_at = time.monotonic() - max(0, now_us - stream.source_ts_us) / 1_000_000
+            self._through_at = max(committed_at, committed_at if self._through_at is None else self._through_at)
 
     def log_measured(self, distance: LogDistance, *, valid_s: float) -> None:
         """The stored position is ``distance`` behind the end of the log; another measure follows in ``valid_s``."""
         with self._lock:
-            now_us = time.time_ns() // 1000
-            self._log = distance, now_us, now_us + int(valid_s * 1_000_000)
+            now = time.monotonic()
+            self._log = distance, now, now + valid_s
 
     # -- reading --
 
@@ -285,49 +286,50 @@ class Status:
         with self._lock:
             return self._connected and self._phase in {Phase.SNAPSHOT, Phase.STREAMING}
 
-    def _lag_ms(self, now_us: int) -> int | None:
+    def _lag_ms(self, now: float) -> int | None:
         """Return how far Kafka is behind the source: a function of time, so that it grows when nothing is processed.
 
         It is 0 only while the source confirms that it has nothing more. None: nothing is known yet.
         """
-        if not self._through_us:
+        if self._through_at is None:
             return None
-        behind_us = now_us - self._through_us
-        return 0 if self._at_end and behind_us <= CONFIRMED_US else max(0, behind_us) // 1000
+        behind_s = now - self._through_at
+        return 0 if self._at_end and behind_s <= CONFIRMED_S else int(behind_s * 1000)
 
-    def _log_status(self, now_us: int) -> dict[str, Any]:
+    def _log_status(self, now: float) -> dict[str, Any]:
         """Return how far the stored position is behind; what is not known is None.
 
         While the source does not answer, the counts are not known, and the time that is left goes on to run out.
         """
-        distance, measured_us, until_us = self._log or (None, 0, 0)
-        counts = distance if now_us <= until_us else None
+        distance, measured_at, until = self._log or (None, now, now)
+        counts = distance if now <= until else None
         left_s = None if distance is None else distance.purge_left_s
         return {
             "log_files_behind": counts and counts.files,
             "log_bytes_behind": counts and counts.bytes,
             "log_transactions_behind": counts and counts.transactions,
             "row_metadata": counts and counts.row_metadata,
-            "log_measured_ts_us": measured_us,
-            "purge_left_s": None if left_s is None else max(0, round(left_s - (now_us - measured_us) / 1_000_000)),
+            "log_measured_ts_us": 0 if distance is None else _unix_us(measured_at),
+            "purge_left_s": None if left_s is None else max(0, round(left_s - (now - measured_at))),
         }
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything at one moment as plain values: the JSON of /status."""
-        now_us = time.time_ns() // 1000
         with self._lock:
+            now = time.monotonic()
             copies = [(table, copy(status)) for table, status in self._tables.items()]  # the stream waits meanwhile
-            stream = asdict(self._stream) | {"lag_ms": self._lag_ms(now_us)} | self._log_status(now_us)
+            stream = asdict(self._stream) | {"lag_ms": self._lag_ms(now)} | self._log_status(now)
             held, since = self._held or (None, 0.0)
+            received_at = self._received_at
             phase, error, connected = self._current_phase().value, self._error, self._connected
             waiting = self._waiting
         tables = {str(table): asdict(status) for table, status in sorted(copies, key=lambda item: item[0])}
         stream["held_by"] = str(held or "")
-        stream["held_ms"] = held_ms = round((time.monotonic() - since) * 1000) if held else 0
+        stream["held_ms"] = held_ms = round((now - since) * 1000) if held else 0
         if stream["held_by"] in tables:
             tables[stream["held_by"]]["held_ms"] += held_ms
-        received_us = stream["received_ts_us"]
-        stream["idle_ms"] = max(0, now_us - received_us) // 1000 if received_us else None
+        stream["received_ts_us"] = 0 if received_at is None else _unix_us(received_at)
+        stream["idle_ms"] = None if received_at is None else int((now - received_at) * 1000)
         return {
             "prefix": self.prefix,
             "version": program_version(),
@@ -335,7 +337,7 @@ class Status:
             "error": error,
             "connected": connected,
             "live": self.live,
-            "uptime_ms": round((time.monotonic() - self._started_at) * 1000),
+            "uptime_ms": round((now - self._started_at) * 1000),
             "snapshot": {
                 "tables": len(tables),
                 "tables_remaining": sum(status["mode"] not in _DONE for status in tables.values()),
@@ -351,3 +353,8 @@ class Status:
             "webhook": self.webhook.as_status(),
             "tables": tables,
         }
+
+
+def _unix_us(at: float) -> int:
+    """Return a moment of ``time.monotonic`` in microseconds since 1970."""
+    return time.time_ns() // 1000 - int((time.monotonic() - at) * 1_000_000)

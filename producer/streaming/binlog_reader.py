@@ -145,7 +145,7 @@ class BinlogReader:
             self._lifecycle.end_replay()
             transaction.commit_if_due(caught_up=caught_up)
             complete = caught_up and not transaction.records and self._offset.transaction is None
-            self._status.stream_received(self._stream.received_us, complete=complete)
+            self._status.stream_received(self._stream.received_at, complete=complete)
             if stops:
                 break
         transaction.commit()

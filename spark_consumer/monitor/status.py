@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, defaultdict
@@ -106,7 +107,7 @@ def offsets_between(starts: Mapping[str, Any], ends: Mapping[str, Any]) -> int:
 
 _BUCKETS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
 
-CONFIRMED_MS: Final = 30_000
+CONFIRMED_S: Final = 30.0
 """For how long the end of a topic counts as reached without another answer of Kafka: three times the interval at which
 Spark reports that a query is idle."""
 
@@ -124,19 +125,25 @@ class _Table:
     """Partition to the end of the topic when that batch was planned."""
     planned: int = 0
     """Offsets in the running batch."""
-    through_ms: int = 0
-    """All records up to this time are applied; 0: not known."""
+    through_at: float | None = None
+    """All records up to this moment are applied; None: not known."""
+
+    def applied_through(self, moment: float) -> None:
+        """All records up to ``moment`` are applied."""
+        self.through_at = moment if self.through_at is None else max(moment, self.through_at)
 
 
 class Status:
     """Written by the threads of the query and its tables, read by the threads of the HTTP server.
 
     A table with a position of its own has applied what is before it, whatever the batches of Spark have passed.
+    Moments are those of ``time.monotonic``: no clock must hide an outage, neither one of this host that is set back nor
+    one of the source that is ahead.
     """
 
     def __init__(self, query: str, sink: str) -> None:
         """``sink``: the name of the sink; those of several are separated by commas."""
-        self._answered_ms = 0
+        self._answered_at = -math.inf
         """When Kafka last told the ends of the topics."""
         self.sink_of: Callable[[str], str] = lambda _topic: sink
         """Returns the name of the sink of a table; '' if it has none."""
@@ -144,7 +151,7 @@ class Status:
         self._query, self._sink = query, sink
         self._tables: dict[str, _Table] = {}
         self._positions: dict[str, Any] = {}
-        self._began_ms = _now_ms()
+        self._began_at = time.monotonic()
         self._batch: int | None = None
         self._batches = 0
         self._batch_s = 0.0
@@ -171,8 +178,7 @@ class Status:
         """A batch has begun; ``planned`` are its offsets by topic."""
         self.phases.begin(batch_id)
         with self._lock:
-            self._started = time.monotonic()
-            self._answered_ms = _now_ms()
+            self._started = self._answered_at = time.monotonic()
             for topic, offsets in planned.items():
                 self._table(topic).planned = offsets
 
@@ -185,6 +191,8 @@ class Status:
             table.rows.update(result.rows)
             if result.newest_ms is not None:
                 table.newest_ms = max(result.newest_ms, table.newest_ms or 0)
+                behind_s = max(0.0, time.time() - result.newest_ms / 1000)
+                table.applied_through(time.monotonic() - behind_s)
             table.snapshot = result.snapshot or table.snapshot
             table.way = result.way or table.way
             return before
@@ -218,13 +226,13 @@ class Status:
     def confirmed(self) -> None:
         """Kafka has answered, and no topic has anything more."""
         with self._lock:
-            self._answered_ms = _now_ms()
+            self._answered_at = time.monotonic()
             self._note_read()
 
     def _note_read(self) -> None:
         for topic, table in self._tables.items():
             if self._is_read(topic, table):
-                table.through_ms = self._answered_ms
+                table.applied_through(self._answered_at)
 
     def positions(self, tables: Mapping[str, Any]) -> None:
         """These tables go on at positions of their own (tables/progress.py); those with a reason are parked."""
@@ -249,13 +257,14 @@ class Status:
         It is 0 only while Kafka confirms that there is nothing more. None: nothing is known yet. A table with a
         position is behind at least since it was parked, or since this process began.
         """
-        applied_ms = max(table.newest_ms or 0, table.through_ms)
-        if not applied_ms and topic in self._positions:
-            applied_ms = int(1000 * (self._positions[topic].get("parked_at") or 0)) or self._began_ms
-        if not applied_ms:
+        now, through_at = time.monotonic(), table.through_at
+        if through_at is None and topic in self._positions:
+            parked_at = self._positions[topic].get("parked_at")
+            through_at = now - max(0.0, time.time() - parked_at) if parked_at else self._began_at
+        if through_at is None:
             return None
-        behind_ms = max(0, _now_ms() - applied_ms)
-        return 0 if self._is_read(topic, table) and _now_ms() - self._answered_ms <= CONFIRMED_MS else behind_ms
+        is_current = self._is_read(topic, table) and now - self._answered_at <= CONFIRMED_S
+        return 0 if is_current else int((now - through_at) * 1000)
 
     def _offsets_behind(self, topic: str, table: _Table) -> int | None:
         """Return the offsets that are not applied: of a table with a position from there on."""
@@ -333,7 +342,3 @@ class Status:
             "table_states": dict(Counter(table["state"] for table in tables.values())),
             "tables": tables,
         }
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -239,7 +239,8 @@ class ParkedTables:
             return False
         if position.reason is None or table.is_requested:
             return True
-        return self._retry_s > 0 and time.time() >= (position.parked_at or 0) + self._retry_s
+        # A clock that was ahead when the table was parked must not hold it.
+        return self._retry_s > 0 and not 0 <= time.time() - (position.parked_at or 0) < self._retry_s
 
     def finish(
         self,

@@ -89,7 +89,7 @@ class Reader:
     # -- the stream, the mailbox, the coordinator and the lifecycle, as far as they are needed ------------------------
 
     caught_up = True
-    received_us = 1
+    received_at = 1.0
 
     @property
     def stopped(self) -> bool:

@@ -81,13 +81,27 @@ def test_lag_grows_while_kafka_is_silent() -> None:
     status.progress(0, {"t": {"0": 5}}, {"t": {"0": 5}}, {})
     assert tables(status)["t"]["lag_ms"] == 0
 
-    status._answered_ms -= 60_000  # as if Kafka had been silent since then
-    status._tables["t"].through_ms -= 60_000
+    status._answered_at -= 60  # as if Kafka had been silent since then
+    assert status._tables["t"].through_at is not None
+    status._tables["t"].through_at -= 60
     assert 60_000 <= tables(status)["t"]["lag_ms"] < 120_000
     assert metrics(status)["tailrace_query_milli_seconds_behind_source"] >= 60_000
 
     status.confirmed()
     assert tables(status)["t"]["lag_ms"] == 0
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000])
+def test_no_clock_hides_an_outage(monkeypatch: pytest.MonkeyPatch, ahead_ms: int) -> None:
+    """Neither that of this host, which is set back, nor that of the source, which is ahead."""
+    status = status_of_four()
+    now_ms, now = int(time.time() * 1000), time.monotonic()
+    status.table_applied("complete", TableResult(1, now_ms + ahead_ms))
+    status.progress(8, {"complete": {"0": 5}}, {"complete": {"0": 99}}, {})
+    monkeypatch.setattr(time, "time", lambda: now_ms / 1000 - 3600)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 120)
+
+    assert 119_000 <= tables(status)["complete"]["lag_ms"] <= 121_000
 
 
 def test_a_record_after_a_quiet_time_is_not_as_late_as_that_time() -> None:
@@ -109,7 +123,8 @@ def test_a_parked_table_is_behind_from_its_position_on() -> None:
 def test_a_table_that_is_taken_up_is_behind_until_its_position_is_at_the_end() -> None:
     """Spark has planned its records, and no batch removes the position while nothing arrives."""
     status = status_of_four()
-    status._tables["complete"].through_ms -= 60_000  # as if it had been read to its end then
+    assert status._tables["complete"].through_at is not None
+    status._tables["complete"].through_at -= 60  # as if it had been read to its end then
     for start, behind in ((1, 9), (7, 3), (10, 0)):
         status.positions({"complete": {"reason": None, "starts": {"0": start}}})
         status.confirmed()
@@ -119,7 +134,7 @@ def test_a_table_that_is_taken_up_is_behind_until_its_position_is_at_the_end() -
 
     # Nothing of it was applied in this process.
     status.positions({"new": {"reason": None, "starts": {"0": 0}}})
-    status._began_ms -= 60_000  # as if it had begun then
+    status._began_at -= 60  # as if it had begun then
     status.progress(8, {"new": {"0": 5}}, {"new": {"0": 5}}, {})
     assert tables(status)["new"]["offsets_behind"] == 5
     assert status.as_dict()["lag_ms"] >= 60_000

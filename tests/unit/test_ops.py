@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from tailrace.producer.kafka import native_sender
+from tailrace.producer.model.protocols import LogDistance
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.native import loader
@@ -117,30 +118,32 @@ def test_phase_is_streaming_after_the_last_table_and_lag_is_0_when_caught_up() -
     status.table_mode(ORDERS, TableMode.STREAMING)
     assert status.snapshot()["phase"] == "snapshot"
     status.table_mode(LINES, TableMode.STREAMING)
-    status.stream_received(time.time_ns() // 1000, complete=True)
+    status.stream_received(time.monotonic(), complete=True)
 
     now = status.snapshot()
     assert (now["phase"], now["snapshot"]["tables_remaining"], now["stream"]["lag_ms"]) == ("streaming", 0, 0)
 
 
 def test_a_clock_that_is_set_back_hides_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was written before it was set back is not ahead of what follows."""
+    """Neither before a commit nor while nothing moves: the time that has passed is not read from it."""
     status = running()
-    before_us = time.time_ns() // 1000
-    status.stream_transaction(ts_us=before_us)
+    now_us, now = time.time_ns() // 1000, time.monotonic()
+    status.stream_transaction(ts_us=now_us)
     status.stream_committed({"file": "bin.000002", "pos": 99, "gtids": "u:1-6"})
-    status.stream_received(before_us, complete=True)
-    for commits in (True, False):
-        now_us = before_us - (4_000_000_000 if commits else 8_000_000_000)
-        monkeypatch.setattr(time, "time_ns", lambda: now_us * 1000)  # noqa: B023
-        if commits:
-            status.stream_transaction(ts_us=now_us - 60_000_000)
-            status.stream_committed({"file": "bin.000002", "pos": 111, "gtids": "u:1-7"})
-        else:
-            status.stream_received(now_us - 60_000_000, complete=True)
-        found = status.snapshot()
-        assert found["uptime_ms"] >= 0
-        assert found["stream"]["lag_ms"] == 60_000
+    status.stream_received(now, complete=True)
+    status.log_measured(LogDistance(1, 2, 3, purge_left_s=600.0, retention_s=900.0, row_metadata="FULL"), valid_s=60)
+    set_back_us = now_us - 3_600_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: set_back_us * 1000)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 120)
+    found = status.snapshot()["stream"]
+    assert 119_000 <= found["lag_ms"] <= 121_000
+    assert 119_000 <= found["idle_ms"] <= 121_000
+    assert (found["log_files_behind"], found["purge_left_s"]) == (None, 480)
+    assert abs(found["received_ts_us"] - (set_back_us - 120_000_000)) < 1_000_000
+
+    status.stream_transaction(ts_us=set_back_us - 60_000_000)
+    status.stream_committed({"file": "bin.000002", "pos": 111, "gtids": "u:1-7"})
+    assert status.snapshot()["stream"]["lag_ms"] == 60_000
 
 
 def test_lag_grows_while_the_source_or_kafka_is_silent() -> None:
@@ -151,17 +154,17 @@ def test_lag_grows_while_the_source_or_kafka_is_silent() -> None:
     assert "cdc_milli_seconds_behind_source{" not in text
     assert "tailrace_lag_seconds{" not in text
 
-    now_us = time.time_ns() // 1000
-    status.stream_received(now_us - 60_000_000, complete=True)  # silent for a minute since then
+    now = time.monotonic()
+    status.stream_received(now - 60, complete=True)  # silent for a minute since then
     found = status.snapshot()["stream"]
     assert 60_000 <= found["lag_ms"] < 120_000
     assert 60_000 <= found["idle_ms"] < 120_000
 
-    status.stream_received(now_us, complete=True)
+    status.stream_received(now, complete=True)
     assert status.snapshot()["stream"]["lag_ms"] == 0
 
-    status.stream_transaction(ts_us=now_us)  # read, and not yet in Kafka
-    status.stream_received(time.time_ns() // 1000, complete=False)
+    status.stream_transaction(ts_us=time.time_ns() // 1000)  # read, and not yet in Kafka
+    status.stream_received(time.monotonic(), complete=False)
     assert status.snapshot()["stream"]["lag_ms"] is not None
     time.sleep(0.01)
     assert status.snapshot()["stream"]["lag_ms"] >= 10

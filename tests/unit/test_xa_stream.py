@@ -73,9 +73,9 @@ class BytesStream:
         return self.done
 
     @property
-    def received_us(self) -> int:
+    def received_at(self) -> float:
         """See ``BinlogStream``."""
-        return 1
+        return 1.0
 
     def poll(self, timeout_s: float) -> list[Event]:  # noqa: ARG002 - nothing to wait for
         """Parse the next piece."""

@@ -153,9 +153,9 @@ class BinlogStream:
             return  # enough wake-ups are pending, or the stream is closed
 
     @property
-    def received_us(self) -> int:
-        """When the server last sent an event or a heartbeat: microseconds since 1970 by this clock."""
-        return time.time_ns() // 1_000 - int((time.monotonic() - self._last_received_at) * 1_000_000)
+    def received_at(self) -> float:
+        """When the server last sent an event or a heartbeat: seconds of ``time.monotonic``."""
+        return self._last_received_at
 
     def poll(self, timeout_s: float) -> list[Event]:
         """Return the next events, of about a megabyte at most; [] after ``timeout_s`` or ``wake``.

@@ -54,7 +54,7 @@ class EventSource(Protocol):
         """Whether the last ``poll`` returned no event because the source had sent nothing more."""
 
     @property
-    def received_us(self) -> int:
+    def received_at(self) -> float:
         """When the source last sent something."""
 
     def poll(self, timeout_s: float) -> list[Event]:
@@ -112,9 +112,9 @@ class XaStream:
         return self._batches is None and self._stream.caught_up
 
     @property
-    def received_us(self) -> int:
+    def received_at(self) -> float:
         """See ``ChangeStream``."""
-        return self._stream.received_us
+        return self._stream.received_at
 
     def wake(self) -> None:
         """Make the running or the next ``poll`` return at once. For other threads."""
