@@ -243,6 +243,7 @@ def failure_prefix(schema: TableSchema) -> Column:
 
 _HEAD: Final = '{"before":null,"after":'
 _SOURCE_START: Final = ',"source":{"version":'
+_OBJECT: Final = r"^\x{FEFF}?\s*\{"
 _WITHOUT: Final = 320
 """Bytes at the end that are searched by a faster function: what begins the source block is usually before them."""
 
@@ -256,7 +257,7 @@ def row_checksum(value: Column) -> Column:
     """
     text = value.cast("string")
     row = fn.substr(value, fn.lit(len(_HEAD) + 1), fn.octet_length(value) - len(_HEAD) - _tail_length(value))
-    return fn.when(text.startswith(_HEAD), fn.crc32(row)).when(text.startswith("{"), fn.lit(0))
+    return fn.when(text.startswith(_HEAD), fn.crc32(row)).when(text.rlike(_OBJECT), fn.lit(0))
 
 
 def _tail_length(value: Column) -> Column:
