@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from tailrace.producer.config.column_transforms import Hash, Mask, Transform, Truncate
@@ -21,20 +22,20 @@ _NOT_STANDARD_UTF8: Final = re.compile(rb"[\x00\xf0-\xf7]").search
 
 def transform(value: Value, change: Transform, column: ColumnType, *, avro: bool) -> Value:
     """Return the transformed value; ``avro`` decides how half a surrogate pair is written."""
-    decode = value.decode
     if isinstance(change, Mask):
         text = mask(change)
         return Value(ValueKind.PLAIN, lambda _: text)
+    decode = partial(_hidden, value.decode)
     length = column.known_length(column.column)
     if isinstance(change, Hash):
         digest = hasher(change, length)
-        return Value(ValueKind.PLAIN, lambda data: digest(_hidden(decode, data)))
+        return Value(ValueKind.PLAIN, lambda data: digest(decode(data)))
     if length is not None and length <= change.length:
         return value
     kind = column.connect().type
     if kind == "bytes" and isinstance(column, BinaryType):
         return Value(value.kind, lambda data: decode(data)[: change.length])
-    return _truncated(value, change, avro=avro) if kind == "string" else value
+    return _truncated(value._replace(decode=decode), change, avro=avro) if kind == "string" else value
 
 
 def _hidden(decode: Callable[[bytes], bytes], data: bytes) -> bytes:
@@ -42,7 +43,9 @@ def _hidden(decode: Callable[[bytes], bytes], data: bytes) -> bytes:
     try:
         return decode(data)
     except SchemaError as error:
-        raise SchemaError(error.message, hint=error.hint, **{**error.context, "bytes": "of a hashed column"}) from None
+        raise SchemaError(
+            error.message, hint=error.hint, **{**error.context, "bytes": "of a hashed or truncated column"}
+        ) from None
 
 
 def mask(change: Mask) -> bytes:

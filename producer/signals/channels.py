@@ -129,6 +129,8 @@ def _size(path: Path) -> int | None:
     try:
         found = path.lstat()
     except FileNotFoundError:
+        if not path.parent.exists():
+            raise OSError(f"{path.parent} does not exist: create the directory of signal.file, or mount it") from None
         return None
     if stat.S_ISLNK(found.st_mode):
         raise OSError(f"{path} is a symbolic link: it is not followed")

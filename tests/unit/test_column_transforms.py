@@ -143,10 +143,11 @@ def test_transforms_of_values_and_null() -> None:
     ]
 
 
-def test_error_of_a_hashed_value_does_not_show_it() -> None:
+def test_error_of_a_hashed_or_truncated_value_does_not_show_it() -> None:
     """Errors are in the log, whose readers may not know the value."""
     event = image(1, "secret", None, None).replace(b"secret", b"secre\xff")
-    for properties, shown in ({}, True), ({f"column.mask.hash.v2.SHA-256.with.salt.{SALT}": "shop.people.mail"}, False):
+    hashed, cut = f"column.mask.hash.v2.SHA-256.with.salt.{SALT}", "column.truncate.to.2.chars"
+    for properties, shown in ({}, True), ({hashed: "shop.people.mail"}, False), ({cut: "shop.people.mail"}, False):
         codec = compiled(properties, replace(TABLE, columns=(ID, replace(MAIL, charset="gbk"), NOTE, AGE)))
         with pytest.raises(SchemaError, match="text is not valid gbk") as caught:
             codec.inserts(event, 0, len(event), ENVELOPE)
