@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 MAX_EARLY_KEYS: Final = 1000
 _CHANGES: Final = (Op.CREATE.value, Op.UPDATE.value, Op.DELETE.value)
-_BROADCAST_KEYS: Final = 1_000_000
+BROADCAST_KEYS: Final = 1_000_000
 """Above this number the changed keys are too many to broadcast."""
 
 
@@ -101,7 +101,7 @@ def append_or_merge(decoded: DataFrame, early_keys: Collection[int], *, changes:
     rows = decoded.where(is_row & ~is_early)
     if changes:
         changed = decoded.where(is_change).select("key")
-        rows = rows.join(fn.broadcast(changed) if changes <= _BROADCAST_KEYS else changed, "key", "left_anti")
+        rows = rows.join(fn.broadcast(changed) if changes <= BROADCAST_KEYS else changed, "key", "left_anti")
     return rows.select(*decoded.columns), decoded.where(is_change | (is_row & is_early))
 
 

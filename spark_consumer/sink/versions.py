@@ -43,6 +43,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN
 from tailrace.spark_consumer.normalize.key_ranges import key_ranges, predicate
 from tailrace.spark_consumer.normalize.rowkind import DELETED_COLUMN
 from tailrace.spark_consumer.sink.base import TableBatch
+from tailrace.spark_consumer.sink.initial_load import BROADCAST_KEYS
 from tailrace.spark_consumer.sink.shape import (
     CURRENT,
     KIND,
@@ -149,7 +150,9 @@ def changed_versions(opened: OpenTable[Any], batch: TableBatch, within: str = ""
     stored = columns.stored(stored.where(within) if within else stored)
     # Where a struct of all columns meets the use of each of them, a plan grows with the square of their number.
     events, stored = _without_plan(events), _without_plan(stored)
-    return columns.rows(versions(affected_versions(stored, events), events))
+    write = batch.write
+    few = write is not None and not write.releases and batch.truncated is None and write.offsets <= BROADCAST_KEYS
+    return columns.rows(versions(affected_versions(stored, events, few=few), events))
 
 
 @contextmanager
@@ -313,13 +316,16 @@ def versions(stored: DataFrame, events: DataFrame) -> DataFrame:
 _RECORD: Final = {"partition": "int", "offset": "bigint", "part": "int"}
 
 
-def affected_versions(stored: DataFrame, events: DataFrame) -> DataFrame:
-    """Return the stored versions that end behind the first event of their key, or have no end."""
+def affected_versions(stored: DataFrame, events: DataFrame, *, few: bool = False) -> DataFrame:
+    """Return the stored versions that end behind the first event of their key, or have no end.
+
+    ``few``: the events fit into memory. Spark knows no size of rows without a plan: it would shuffle ``stored``.
+    """
     first = events.groupBy(fn.col("key").alias("_key")).agg(fn.min("seq").alias("_first"))
     concerned = fn.col("key").eqNullSafe(fn.col("_key")) & (
         fn.col(UNTIL).isNull() | (fn.col(UNTIL) >= fn.col("_first"))
     )
-    return stored.join(first, concerned, "left_semi")
+    return stored.join(fn.broadcast(first) if few else first, concerned, "left_semi")
 
 
 def _stored_points(stored: DataFrame) -> DataFrame:

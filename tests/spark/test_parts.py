@@ -236,7 +236,7 @@ def test_rows_without_changes_are_appended_and_changed_keys_are_merged(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """With and without a broadcast of the changed keys; the row of an early key is merged."""
-    monkeypatch.setattr(initial_load, "_BROADCAST_KEYS", most)
+    monkeypatch.setattr(initial_load, "BROADCAST_KEYS", most)
     records = [("a", "r"), ("b", "r"), ("b", "u"), ("b", "u"), ("c", "r"), ("c", "d"), ("n", "c"), ("e", "r")]
     decoded = spark.createDataFrame(records, "key string, op string").withColumn("key", fn.col("key").cast("binary"))
     [early] = [row[0] for row in decoded.where("key = X'65' and op = 'r'").select(initial_load.key_hash()).collect()]

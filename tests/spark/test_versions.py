@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import types as tp
 
-from tailrace.spark_consumer.sink.versions import affected_versions, versions
+from tailrace.spark_consumer.sink.versions import affected_versions, kept_rows, versions
 from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 
 if TYPE_CHECKING:
@@ -175,7 +176,8 @@ class Table:
         new = self._spark.createDataFrame(rows, EVENTS)
         names = STORED.names
         stored = self._spark.createDataFrame([tuple(row[name] for name in names) for row in self.rows.values()], STORED)
-        changed = versions(affected_versions(stored, new), new).collect()
+        few = len(self.rows) % 2 == 0
+        changed = versions(affected_versions(stored, new, few=few), new).collect()
         for row in changed:
             identity = row["key"]["id"], position(row["_seq"])
             if row["_deleted"]:
@@ -195,6 +197,17 @@ class Table:
             assert until is None or row["__valid_to"].astimezone(UTC) == at(until)
             found[key].append(Version(pos, row["values"]["name"] if until != pos else None, until))
         return found
+
+
+def test_few_events_do_not_shuffle_the_table(spark: SparkSession) -> None:
+    """Spark knows the size of neither side: it would take both for large."""
+    frames = (spark.createDataFrame([], schema) for schema in (STORED, EVENTS))
+    with ExitStack() as stack:
+        stored, events = (stack.enter_context(kept_rows(frame)) for frame in frames)
+        found: Any = affected_versions(stored, events, few=True)
+        plan = found._jdf.queryExecution().executedPlan().toString()
+    assert "BroadcastHashJoin" in plan
+    assert "SortMergeJoin" not in plan
 
 
 def check_invariants(found: dict[int, list[Version]]) -> None:
