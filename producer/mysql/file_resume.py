@@ -19,11 +19,16 @@ from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.file_offset import FileOffset
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
-from tailrace.producer.mysql.resume import FILE_START, GTID_EVENTS, event_at
+from tailrace.producer.mysql.resume import (
+    FILE_START,
+    GTID_EVENTS,
+    NEW_SNAPSHOT,
+    PURGED_HINT,
+    event_at,
+    nameless_file,
+)
 
 log = structlog.get_logger(__name__)
-
-_NEW: Final = "take a new snapshot under another topic.prefix, or with snapshot.mode=when_needed"
 
 
 def resume_in_file(
@@ -40,7 +45,7 @@ def resume_in_file(
     if stored.file not in names:
         raise BinlogError(
             "the source no longer has the binlog file in which the producer stopped",
-            hint=f"{_NEW}; keep binlog files longer (binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7)",
+            hint=PURGED_HINT,
             file=stored.file,
             oldest=names[0],
         )
@@ -51,7 +56,7 @@ def resume_in_file(
         raise BinlogError(
             "the binlog of the source ends before what was read from it: it lost its end, or was numbered from the "
             "start",
-            hint=f"{_NEW}; set sync_binlog=1 and innodb_flush_log_at_trx_commit=1",
+            hint=f"{NEW_SNAPSHOT}; set sync_binlog=1 and innodb_flush_log_at_trx_commit=1",
             file=stored.file,
             pos=max([stored.pos, *(mark.pos for mark in ahead if mark.file == stored.file)]),
             size=size,
@@ -60,7 +65,7 @@ def resume_in_file(
     if event is None:
         raise BinlogError(
             "no event begins at the stored position: the binlog file of the source is another one of that name",
-            hint=_NEW,
+            hint=NEW_SNAPSHOT,
             file=stored.file,
             pos=stored.pos,
         )
@@ -84,23 +89,15 @@ def begin_in_file(session: Connection[Any], position: FileOffset) -> FileOffset:
 
 
 def require_gtids(session: Connection[Any], gtids: GtidSet, purged: GtidSet) -> None:
-    """Raise BinlogError if transactions without GTIDs follow what a stream by GTIDs leaves out.
-
-    The server begins with the newest file before which there are no other GTIDs: it would leave them out too.
-    """
+    """Raise BinlogError if transactions without GTIDs follow what a stream by GTIDs leaves out."""
     if not purged.contains(gtids):
         return  # it names one that the binlog has, which those without GTIDs precede
-    for file in [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]:
-        events = query(session, f"SHOW BINLOG EVENTS IN {session.escape(file)} LIMIT 4")
-        previous = next((str(event[5]) for event in events if event[2] == "Previous_gtids"), "")
-        if not gtids.contains(GtidSet.parse(previous)):
-            return
-        if any(event[2] == "Anonymous_Gtid" for event in events):
-            raise BinlogError(
-                "transactions without GTIDs follow, which a stream by GTIDs does not have: name a GTID set that "
-                "has the first GTIDs of the source",
-                file=file,
-            )
+    if nameless := nameless_file(session, gtids, [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]):
+        raise BinlogError(
+            "transactions without GTIDs follow, which a stream by GTIDs does not have: name a GTID set that has the "
+            "first GTIDs of the source",
+            file=nameless,
+        )
 
 
 _BEGINS: Final = frozenset({*GTID_EVENTS, "Anonymous_Gtid", "Format_desc", "Previous_gtids", "Rotate", "Stop"})
@@ -112,13 +109,13 @@ def _require_server(session: Connection[Any], stored: FileOffset) -> None:
         raise BinlogError(
             "the source is another server than the one that was read, and without GTIDs a position in the binlog means "
             "nothing there",
-            hint=f"point database.hostname at the former server, or {_NEW}; gtid_mode=ON on all servers of a cluster "
-            "makes a failover possible",
+            hint=f"point database.hostname at the former server, or {NEW_SNAPSHOT}; gtid_mode=ON on all servers of a "
+            "cluster makes a failover possible",
             expected=stored.server_uuid,
             found=server,
         )
     if database.has_gtids(session):
         raise BinlogError(
             "gtid_mode of the source is ON, and the stored offset is a position without GTIDs",
-            hint=f"set gtid_mode = ON_PERMISSIVE, or {_NEW}: from then on the offset has GTIDs",
+            hint=f"set gtid_mode = ON_PERMISSIVE, or {NEW_SNAPSHOT}: from then on the offset has GTIDs",
         )

@@ -7,7 +7,7 @@ the numbering of its binlog files. Otherwise the stream resumes by GTIDs, under 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -27,6 +27,10 @@ GTID_EVENTS: Final = frozenset({"Gtid", "Gtid_tagged_log_event"})
 """Types of the event that begins a transaction, as SHOW BINLOG EVENTS calls them; since MySQL 8.3 with a tag."""
 FILE_START: Final = 4
 """Position of the first event in a binlog file."""
+NEW_SNAPSHOT: Final = "take a new snapshot under another topic.prefix, or with snapshot.mode=when_needed"
+PURGED_HINT: Final = (
+    f"{NEW_SNAPSHOT}; keep binlog files longer (binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7)"
+)
 
 
 class ServerHistory(NamedTuple):
@@ -49,8 +53,7 @@ def read_history(session: Connection[Any]) -> ServerHistory:
     if not database.has_gtids(session):
         raise BinlogError(
             "gtid_mode of the source is not ON, and the stored offset is a set of GTIDs",
-            hint="set gtid_mode = ON, or take a new snapshot under another topic.prefix, or with "
-            "snapshot.mode=when_needed",
+            hint=f"set gtid_mode = ON if nothing was written without GTIDs; else {NEW_SNAPSHOT}",
         )
     purged = GtidSet.parse(database.purged_gtids(session))
     executed = GtidSet.parse(database.executed_gtids(session))
@@ -100,8 +103,7 @@ def require_same_transaction(read: TransactionCommit, found: TransactionCommit |
         raise BinlogError(
             "the source has given the GTID of a transaction that was read before to another transaction: it was "
             "restored from an older copy",
-            hint="take a new snapshot under another topic.prefix, or with snapshot.mode=when_needed: changes that were "
-            "read before are not on the server any more",
+            hint=f"{NEW_SNAPSHOT}: changes that were read before are not on the server any more",
             gtid=read.gtid,
             read=f"{read.file}:{read.end}, {read.ts}",
             found=f"{found.file}:{found.end}, {found.ts}",
@@ -112,8 +114,7 @@ def _require_binlog(history: ServerHistory, stored: MySqlOffset) -> None:
     if not stored.gtids.contains(history.purged):
         raise BinlogError(
             "the source has purged binlog files that were not read yet",
-            hint="take a new snapshot under another topic.prefix, and keep binlog files longer "
-            "(binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7)",
+            hint=PURGED_HINT,
             read=str(stored.gtids),
             purged=str(history.purged),
         )
@@ -137,10 +138,7 @@ def _require_transactions(
         if half_written
         else "the source has not executed transactions that were read before: it is another server, or lost data"
     )
-    hint = (
-        "point database.hostname at a server of the same cluster that has all transactions, "
-        "or take a new snapshot under another topic.prefix"
-    )
+    hint = f"point database.hostname at a server of the same cluster that has all transactions, or {NEW_SNAPSHOT}"
     if executed.shares_server(wanted) or not wanted:
         raise SourceBehindError(message, hint=hint, **facts)
     raise BinlogError(message, hint=hint, **facts)
@@ -165,13 +163,40 @@ def _numbering_continues(
         raise BinlogError(
             "the binlog file of the source is shorter than what was read from it: it lost its end, and its GTIDs may "
             "have been given to other transactions",
-            hint="take a new snapshot under another topic.prefix, or with snapshot.mode=when_needed; "
-            "set sync_binlog=1 and innodb_flush_log_at_trx_commit=1",
+            hint=f"{NEW_SNAPSHOT}; set sync_binlog=1 and innodb_flush_log_at_trx_commit=1",
             file=stored.file,
             pos=stored.pos,
             size=size,
         )
     return stored.pos == size or _is_next(session, history, stored)
+
+
+def require_gtids_since(session: Connection[Any], stored: MySqlOffset) -> None:
+    """Raise BinlogError if files after that of ``stored`` have transactions without GTIDs: a change of gtid_mode."""
+    names = [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]
+    later = names[names.index(stored.file) + 1 :] if stored.file in names else names
+    if nameless := nameless_file(session, stored.gtids, later):
+        raise BinlogError(
+            "gtid_mode of the source was not ON for a while: transactions without GTIDs follow what was read, which a "
+            "stream by GTIDs does not have",
+            hint=NEW_SNAPSHOT,
+            file=nameless,
+        )
+
+
+def nameless_file(session: Connection[Any], gtids: GtidSet, files: Iterable[str]) -> str:
+    """Return the first file with transactions without GTIDs that a stream by GTIDs would leave out; '': none.
+
+    The server begins with the newest file before which there are no other GTIDs.
+    """
+    for file in files:
+        events = query(session, f"SHOW BINLOG EVENTS IN {session.escape(file)} LIMIT 4")
+        previous = next((str(event[5]) for event in events if event[2] == "Previous_gtids"), "")
+        if not gtids.contains(GtidSet.parse(previous)):
+            break
+        if any(event[2] == "Anonymous_Gtid" for event in events):
+            return file
+    return ""
 
 
 EARLIEST: Final = "earliest"

@@ -228,6 +228,8 @@ class MySqlSource:
             else:
                 history = resume.read_history(session)
                 offset = resume.resume_offset(session, history, at, started=started, required=marks)
+                if offset.epoch == at.epoch:
+                    resume.require_gtids_since(session, at)
         if last is not None and offset.epoch == stored.epoch:
             settings = replace(self._settings, server_uuid=offset.server_uuid)
             binlog = BinlogHistory(settings, server_id=self._server_id, captures=lambda _: False)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,6 +19,7 @@ from tailrace.producer.model.binlog_events import TransactionCommit, Transaction
 from tailrace.producer.model.protocols import Offset
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import MySqlOffset
+from tailrace.producer.mysql.resume import require_gtids_since
 
 UUID = "58e3a85e-e597-11f1-8ae5-02fc00000001"
 STORED = MySqlOffset(3, "binlog.000007", 450, GtidSet.parse(f"{UUID}:1-8"), "old")
@@ -131,3 +134,47 @@ def test_a_position_of_a_signal_that_is_gone_leaves_the_stored_offset() -> None:
         found = resume_point(Purged(STORED), state, RULES, threading.Event())  # type: ignore[arg-type]
     assert (found.offset, found.jumps) == (state.offset, False)
     assert [entry["log_level"] for entry in logs] == ["error"]
+
+
+class Session:
+    """A connection to a server that had other values of gtid_mode for a while: the driver with prepared answers."""
+
+    host = "h"
+
+    def __init__(self, files: Mapping[str, tuple[str, str]]) -> None:
+        """``files``: of each the GTIDs before it, and the type of its first event behind them."""
+        self.answers: dict[str, Sequence[Sequence[object]]] = {"SHOW BINARY LOGS": [(file, 9) for file in files]}
+        for file, (before, first) in files.items():
+            events = (file, 4, "Format_desc", 1, 126, ""), (file, 126, "Previous_gtids", 1, 190, before)
+            self.answers[f"SHOW BINLOG EVENTS IN '{file}' LIMIT 4"] = [*events, (file, 190, first, 1, 250, "")]
+
+    def escape(self, text: str) -> str:
+        return f"'{text}'"
+
+    @contextmanager
+    def cursor(self) -> Iterator[Session]:
+        yield self
+
+    def execute(self, sql: str, _values: object = None) -> None:
+        self.found = self.answers[sql]
+
+    def fetchall(self) -> Sequence[Sequence[object]]:
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("after", "first", "lost"),
+    [("1-8", "Anonymous_Gtid", True), ("1-8", "Gtid", False), ("1-9", "Anonymous_Gtid", False)],
+)
+def test_transactions_without_gtids_behind_the_offset_are_not_passed_over(after: str, first: str, lost: bool) -> None:
+    """A server begins with the newest file that has no other GTIDs before it. An earlier file was read."""
+    earlier, last = ("", "Anonymous_Gtid"), (f"{UUID}:{after}", "Gtid")
+    session: Any = Session(
+        {"binlog.000006": earlier, "binlog.000007": earlier, "binlog.000008": (last[0], first), "binlog.000009": last}
+    )
+    if not lost:
+        require_gtids_since(session, STORED)
+        return
+    with pytest.raises(BinlogError, match="was not ON for a while") as refused:
+        require_gtids_since(session, STORED)
+    assert "another topic.prefix, or with snapshot.mode=when_needed" in refused.value.hint
