@@ -90,7 +90,10 @@ def _logged_as_binary(
     if any(code == _LOCK_WAIT_TIMEOUT for _, code, _ in query(connection, "SHOW WARNINGS")):
         names = query(connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")  # needs no lock
         for table in tables or (TableId(*row) for row in names):
-            found[table] = DefinitionLockedError(f"a statement locks table {table}, perhaps: its types cannot be read")
+            found[table] = DefinitionLockedError(
+                f"a statement locks table {table}, perhaps: its types cannot be read",
+                hint="wait until the statement has ended",
+            )
     columns: dict[TableId, list[Column]] = {}
     for database, name, column, data_type in rows:
         columns.setdefault(TableId(database, name), []).append(Column(column, data_type))

@@ -64,7 +64,10 @@ def read_with_end(
     definition needs to, it is DefinitionLockedError soon. Raises BinlogError if the log lacks statements.
     """
     if options := excluded_databases(binlog_status(connection)):
-        raise BinlogError(f"the log lacks statements that are run with another database in use ({options})")
+        raise BinlogError(
+            f"the log lacks statements that are run with another database in use ({options})",
+            hint="start the server without these options",
+        )
     query(connection, "SET SESSION lock_wait_timeout = 1")
     if tables is None:
         tables = list_tables(connection, captures)

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 _OPTIONAL: Final = frozenset({ER.UNKNOWN_SYSTEM_VARIABLE})
 """Ignored errors of session settings: older servers do not have the variable and do not need it."""
 
-_REFUSED: Final = frozenset(
-    {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, 1698, 1820, 1862, ER.HOST_NOT_PRIVILEGED, 3118, 3159}
-)
+_REFUSED: Final = frozenset({ER.ACCESS_DENIED_ERROR, 1698, 1820, 1862, ER.HOST_NOT_PRIVILEGED, 3118, 3159})
 """The account is wrong, expired or locked: a retry does not help."""
 
 _GONE: Final = frozenset(
@@ -259,7 +257,8 @@ def translate_error(error: pymysql.MySQLError, server: str, user: str, sql: str 
     if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
         return SourceError(
             "the TLS handshake with the source failed",
-            hint="check database.ssl.mode and the certificate files",
+            hint="check database.ssl.mode, database.ssl.ca, and for verify_identity that database.hostname is in the "
+            "certificate of the server",
             **facts,
         )
     if code == AUTH_REFUSED:

@@ -151,16 +151,16 @@ def test_damaged_event_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event_type", "words"),
+    ("event_type", "words", "hint"),
     [
-        (26, "INCIDENT"),
-        (34, "ANONYMOUS_GTID"),
-        (20, "unknown"),
-        (99, "unknown"),
-        (160, "unknown"),
+        (26, "INCIDENT", "the server lost changes from its binlog (see its error log): take a new snapshot under"),
+        (34, "ANONYMOUS_GTID", "set gtid_mode=ON and enforce_gtid_consistency=ON, then take a new snapshot"),
+        (20, "unknown", "use a supported server version"),
+        (99, "unknown", "use a supported server version"),
+        (160, "unknown", "use a supported server version"),
     ],
 )
-def test_unsupported_event_is_rejected_with_number_and_position(event_type: int, words: str) -> None:
+def test_unsupported_event_is_rejected_with_number_and_position(event_type: int, words: str, hint: str) -> None:
     """It is never ignored."""
     log = LogBytes().transaction()
     position = log.pos
@@ -171,8 +171,7 @@ def test_unsupported_event_is_rejected_with_number_and_position(event_type: int,
     assert str(event_type) in caught.value.message
     assert words in caught.value.message
     assert (caught.value.context["file"], caught.value.context["pos"]) == ("binlog.000001", position)
-    assert caught.value.hint
-    assert ("take a new snapshot under another topic.prefix" in caught.value.hint) == (words != "unknown")
+    assert caught.value.hint.startswith(hint)
 
 
 @pytest.mark.parametrize("event_type", [3, 5, 9, 11, 13, 14, 17, 28, 35, 36, 37])
@@ -188,10 +187,13 @@ def test_errors_of_the_server_have_hints() -> None:
     """Purged, second reader, no grant, shut down: with a hint, retryable only if a retry may help."""
     log = LogBytes().data
     for code, text, error, hint in (
-        (1236, "The slave is connecting using ... but the master has purged binary logs", BinlogError, "new snapshot"),
-        (1236, "A slave with the same server_uuid/server_id as this slave has connected", BinlogError, "server.id"),
-        (1236, "Slave has more GTIDs than the master has", BinlogError, "another one"),
-        (1227, "Access denied; you need (at least one of) REPLICATION SLAVE", SourceError, "GRANT"),
+        (1236, "the master has purged binary logs", BinlogError, "new snapshot under another topic.prefix, and keep"),
+        (1236, "A slave with the same server_uuid/server_id as this slave", BinlogError, "set database.server.id to"),
+        (1236, "Slave has more GTIDs than", BinlogError, "or has lost transactions: take a new snapshot under another"),
+        (1236, "Cannot replicate anonymous transaction when AUTO_POSITION = 1", BinlogError, "set gtid_mode=ON and"),
+        (1236, "Slave can not handle events with the checksum", BinlogError, "set binlog_checksum to CRC32 or NONE"),
+        (1236, "bogus data in log event", BinlogError, "if the binlog is damaged, take a new snapshot under another"),
+        (1227, "Access denied", SourceError, "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* to the account"),
         (1053, "Server shutdown in progress", SourceUnavailableError, ""),
     ):
         with pytest.raises(error) as caught:
@@ -210,7 +212,7 @@ def test_errors_of_the_server_have_hints() -> None:
 
 def test_rows_need_the_table_map_of_their_table() -> None:
     """Table ids are valid within one file; one special id only marks the end of a statement."""
-    with pytest.raises(BinlogError, match="lack the TABLE_MAP event"):
+    with pytest.raises(BinlogError, match=r"(?s)lack the TABLE_MAP event.*hint: the binlog is damaged here: take"):
         parse(LogBytes().begin().rows(ROW))
     with pytest.raises(BinlogError, match="lack the TABLE_MAP event"):
         parse(LogBytes().transaction().rotate("binlog.000002").format().begin().rows(ROW))
@@ -226,7 +228,7 @@ def test_one_id_for_two_tables() -> None:
 
 def test_rows_must_have_every_column() -> None:
     """binlog_row_image=MINIMAL of a session, and a TABLE_MAP that does not match."""
-    with pytest.raises(SchemaError, match="without some of their columns"):
+    with pytest.raises(SchemaError, match=r"(?s)shop.orders .*without some.*columns: v.*binlog_row_image=FULL, al"):
         parse(LogBytes().begin().table_map().rows(ROW, bitmaps=b"\1"))
     with pytest.raises(SchemaError, match="without some of their columns"):
         parse(LogBytes().begin().table_map().rows(ROW + ROW, UPDATE, bitmaps=b"\3\2"))
@@ -281,7 +283,7 @@ def test_rows_events_v1() -> None:
 
 def test_unknown_format_is_rejected() -> None:
     """The binlogs of other servers only look similar."""
-    with pytest.raises(BinlogError, match="format"):
+    with pytest.raises(BinlogError, match=r"(?s)format.*version: 10.11.6-MariaDB.*hint: read from MySQL 5.7 or newer"):
         parse(LogBytes().format({GTID: 19}, version="10.11.6-MariaDB"))
     with pytest.raises(BinlogError, match="format"):
         parse(LogBytes().format({WRITE: 8}))
@@ -290,19 +292,19 @@ def test_unknown_format_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("columns", "error", "words"),
     [
-        ((b"\3", b"", b"\0", b"\1\1\0"), SchemaError, "binlog_row_metadata=FULL"),
-        ((b"\x0c", b"", b"\0", names_option("old")), SchemaError, "FORCE"),
-        ((b"\x96", b"", b"\0", names_option("new")), SchemaError, "not known"),
-        ((b"\3", b"\1\2", b"\0", names_option("x")), SchemaError, "not known"),
+        ((b"\3", b"", b"\0", b"\1\1\0"), SchemaError, "hint: SET GLOBAL binlog_row_metadata=FULL .since MySQL 8"),
+        ((b"\x0c", b"", b"\0", names_option("old")), SchemaError, "hint: ALTER TABLE `shop`.`orders` FORCE"),
+        ((b"\x96", b"", b"\0", names_option("new")), SchemaError, "known.*exclude the table, or change the"),
+        ((b"\3", b"\1\2", b"\0", names_option("x")), SchemaError, "not known.*hint: exclude the table"),
         ((b"\3\3", b"", b"\0", names_option("x")), BinlogError, "names 1 of 2"),
         ((b"\x0f", b"\x0a\0", b"\0", names_option("x")), BinlogError, "cannot be read"),
-        ((b"\x0f", b"\x0a\0", b"\0", b"\2\3\xfc\xff\xff" + names_option("x")), SchemaError, "collation"),
+        ((b"\x0f", b"\x0a\0", b"\0", b"\2\3\xfc\xff\xff" + names_option("x")), SchemaError, "to a collation of"),
     ],
     ids=["minimal", "datetime of 5.5", "new type", "metadata left", "names missing", "no charset", "unknown collation"],
 )
 def test_unreadable_table_map_is_rejected(columns: Columns, error: type[Exception], words: str) -> None:
     """Each with its hint."""
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=f"(?s){words}"):
         parse(LogBytes().begin().table_map(columns=columns).rows(ROW, columns=len(columns[0])))
 
 
@@ -350,7 +352,7 @@ def test_table_maps_of_other_tables_are_not_read() -> None:
 def test_packet_without_an_event_is_rejected() -> None:
     """The two lengths must agree."""
     log = LogBytes()
-    with pytest.raises(BinlogError, match="one event"):
+    with pytest.raises(BinlogError, match=r"(?s)one event.*hint: check the event with mysqlbinlog; if"):
         parse(log.data + b"\x40\0\0\0\0" + plain_event(3, b"\0" * 60))
 
 

@@ -70,7 +70,7 @@ def test_statement_based_changes_are_rejected(sql: str) -> None:
     with pytest.raises(BinlogError) as caught:
         parse(LogBytes().begin().query(sql))
 
-    assert "binlog_format=ROW" in caught.value.hint
+    assert caught.value.hint == "SET GLOBAL binlog_format=ROW, also for sessions that set it"
     shown = str(caught.value.context["statement"])
     assert "orders" in shown or "changes_rows" in shown
     assert "why" not in shown
@@ -172,7 +172,7 @@ def test_a_changed_table_whose_name_is_no_text_is_refused_whatever_it_is() -> No
 def test_logged_rollback_is_rejected_if_it_reverts_captured_rows() -> None:
     """Rows of captured tables before a logged rollback: it is unknown which are reverted."""
     for sql in ("ROLLBACK", "ROLLBACK TO `sp`"):
-        with pytest.raises(BinlogError, match="rollback"):
+        with pytest.raises(BinlogError, match=r"(?s)rollback.*hint: do not mix transactional and other tables in one"):
             parse(LogBytes().begin().table_map().rows(ROW).query(sql))
     harmless = LogBytes().begin().table_map("other").rows(ROW).query("SAVEPOINT `sp`").query("ROLLBACK TO `sp`")
     assert [type(e).__name__ for e in parse(harmless.query("ROLLBACK"))][1:] == [
@@ -217,7 +217,7 @@ def test_xa_transactions() -> None:
 )
 def test_transactions_must_be_complete(log: LogBytes) -> None:
     """Events that belong to no transaction are rejected."""
-    with pytest.raises(BinlogError):
+    with pytest.raises(BinlogError, match=r"(?s)file: .*hint: .*, (then )?take a new snapshot under another"):
         parse(log)
 
 

@@ -186,7 +186,7 @@ def test_a_required_column_that_is_null_is_an_error_at_any_time() -> None:
     with mock.patch.dict(os.environ, {SWITCH: "0"}):
         codec = TableCodec(table, "topic", DEFAULT_CODEC)
     for _ in range(40):
-        with pytest.raises(SchemaError, match="NOT NULL is NULL"):
+        with pytest.raises(SchemaError, match=r"(?s)NOT NULL is NULL.*hint: restart the producer to read"):
             codec.inserts(b"\1\1\0\0\0", 0, 5, EVENT_ENVELOPE)
         assert codec.inserts(b"\xfe\1\0\0\0", 0, 5, EVENT_ENVELOPE).row_count == 1
 
@@ -213,7 +213,7 @@ def test_a_table_map_with_impossible_sizes_is_refused(usual: bytes, wrong: bytes
         .table_map(columns=columns)
         .rows(ALL_KINDS_IMAGE, columns=12, bitmaps=b"\xff\x0f")
     )
-    with pytest.raises(BinlogError, match=f"impossible {what}"):
+    with pytest.raises(BinlogError, match=f"(?s)impossible {what}.*hint: check the event with mysqlbinlog; if the"):
         parse(log)
 
 

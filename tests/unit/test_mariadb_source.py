@@ -9,7 +9,13 @@ from typing import Any, cast
 import pytest
 from pymysql import OperationalError
 
-from tailrace.producer.errors import SourceError, SourceUnavailableError, StatementTooSlowError
+from tailrace.producer.errors import (
+    SourceError,
+    SourceUnavailableError,
+    StatementTooSlowError,
+    TableAccessError,
+    TableLockedError,
+)
 from tailrace.producer.mariadb import history, offset, source
 from tailrace.producer.mariadb.history import MariaDbHistory
 from tailrace.producer.model.binlog_events import Event, PreparedTransactionEnded, TransactionCommit
@@ -44,10 +50,35 @@ def test_session_of_a_server_that_is_not_mariadb(monkeypatch: pytest.MonkeyPatch
     assert source.MariaDbSource(settings, server_id=5).connect() is connection
 
 
-@pytest.mark.parametrize(("code", "kind"), [(1927, SourceUnavailableError), (1969, StatementTooSlowError)])
-def test_errors_that_a_retry_may_help(code: int, kind: type[SourceError]) -> None:
-    """The session was killed, or the time of a statement was over."""
-    assert type(database.translate_error(OperationalError(code, "x"), "h", "u")) is kind
+_ENDED = "look on the server for what killed it, or which transaction holds the lock"
+_REACH = "check database.hostname and database.port, and that the server runs and accepts connections from here"
+_ACCOUNT = "check database.user and database.password, and that the account may connect from this host"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "hint"),
+    [
+        (1927, SourceUnavailableError, _REACH),
+        (1969, StatementTooSlowError, _ENDED),
+        (3024, StatementTooSlowError, _ENDED),
+        (1317, SourceUnavailableError, _ENDED),
+        (1205, TableLockedError, _ENDED),
+        (2003, SourceUnavailableError, _REACH),
+        (1045, SourceError, _ACCOUNT),
+        (2026, SourceError, "enable TLS on the server, or set database.ssl.mode=preferred"),
+        (2061, SourceError, "check database.password, set database.ssl.mode=verify_identity, or allow it with"),
+        (1044, SourceError, "grant the account access to the database"),
+        (1142, TableAccessError, "GRANT SELECT on the table to the account"),
+        (1143, TableAccessError, "GRANT SELECT on the column to the account"),
+        (1227, SourceError, "grant the account the privilege named in the answer"),
+    ],
+)
+def test_errors_of_the_server(code: int, kind: type[SourceError], hint: str) -> None:
+    """Those that a retry may help are told from others, each with what to do."""
+    error = database.translate_error(OperationalError(code, "x"), "h", "u")
+    assert type(error) is kind
+    assert error.hint.startswith(hint)
+    assert error.context.items() >= {"server": "h", "code": code, "answer": "x"}.items()
 
 
 @pytest.mark.parametrize(("file", "read"), [("b.000001", [1]), ("b.000003", [3, 4]), ("", [4])])

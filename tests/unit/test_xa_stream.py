@@ -234,6 +234,9 @@ def test_transaction_prepared_before_a_restart_is_reread() -> None:
     assert unknown.tables == ()
     assert "not known" in unknown.error.message
     assert "XA PREPARE was purged" in refused.error.message
+    assert refused.error.hint.startswith(
+        "keep the binlog for longer than XA transactions stay prepared (binlog_expire_"
+    )
     assert refused.error.context["xid"] == "X'61',X'',1"
     assert refused.error.context["file"] == "binlog.000001"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tailrace.producer.errors import BinlogError, ServerIdInUseError, SourceError, SourceUnavailableError
+from tailrace.producer.mysql.binlog.event_types import GTID_HINT
 from tailrace.runtime.errors import TailraceError
 
 _FATAL_READING_LOG: Final = 1236
@@ -51,6 +52,8 @@ def hint_for(text: str) -> str:
         )
     if "more gtids than" in lowered:
         return "take a new snapshot under another topic.prefix: the server is another one, or has lost transactions"
+    if "auto_position" in lowered:
+        return GTID_HINT
     if "checksum" in lowered:
         return "set binlog_checksum to CRC32 or NONE"
     return "see the answer; if the binlog is damaged, take a new snapshot under another topic.prefix"

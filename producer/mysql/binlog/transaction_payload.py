@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import zstandard
 
 from tailrace.producer.errors import BinlogError
+from tailrace.producer.mysql.binlog.event_types import NEW_SNAPSHOT
 from tailrace.producer.mysql.binlog.packets import packet_header
 from tailrace.producer.mysql.binlog.table_map import packed
 
@@ -57,7 +58,7 @@ def payload_packets(body: memoryview) -> Iterator[bytes]:
         return _packets(BytesIO(payload))
     raise BinlogError(
         "a transaction in the binlog has an unknown compression",
-        hint="SET GLOBAL binlog_transaction_compression=OFF",
+        hint=f"SET GLOBAL binlog_transaction_compression=OFF, then {NEW_SNAPSHOT}",
         compression=compression,
     )
 
