@@ -308,6 +308,14 @@ def _one_line(gtids: object) -> str:
     return "".join(str(gtids or "").split())
 
 
+def set_session(connection: Any) -> None:
+    """Set what the values that are read depend on, again: a statement of the configuration may have changed it."""
+    with translating_errors(str(connection.host), ""):
+        connection.set_character_set("utf8mb4")
+        connection.autocommit(True)
+        _set_variables(connection)
+
+
 def _set_variables(connection: Any) -> None:
     with connection.cursor() as cursor:
         try:

@@ -75,6 +75,8 @@ class MySqlSource:
         """Run the initial statements."""
         for statement in self._initial_statements:
             database.execute(connection, statement)
+        if self._initial_statements:
+            database.set_session(connection)
 
     def open_snapshot_session(self) -> MySqlSnapshotSession:
         """Connect."""

@@ -111,7 +111,8 @@ class DatabaseConfig(Section):
         "database.initial.statements",
         replace(STATEMENTS, secret=True),  # a statement may hold a password
         default="",
-        doc="SQL statements for each new session except that of the binlog, separated by `;`; `;;` is a semicolon.",
+        doc="SQL statements for each new session except that of the binlog, separated by `;`; `;;` is a semicolon. "
+        "Time zone, SQL mode, character set and what else values depend on are set after them.",
     )
 
 
