@@ -67,7 +67,8 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
         try:
             return ResumePoint(StoredOffset(source.earlier_offset(rules.start_at, epoch=rules.first_epoch)))
         except ConfigError as error:
-            raise ConfigError([f"tailrace.start.at: {problem}" for problem in error.problems]) from error
+            oldest = "" if rules.start_at == "earliest" else "; earliest is the oldest place that the binlog has"
+            raise ConfigError([f"tailrace.start.at: {problem}{oldest}" for problem in error.problems]) from error
     if stored is None:
         return ResumePoint(StoredOffset(source.start_offset(epoch=rules.first_epoch)))
     if rules.start_at:

@@ -207,7 +207,7 @@ class Topics:
             if spec.exact_partitions and partitions != spec.partitions:
                 raise KafkaRequestError(
                     f"topic {spec.name} must have {spec.partitions} partition(s)",
-                    hint="delete the topic, or choose another topic.prefix",
+                    hint="delete the topic if it has no records, or choose another topic.prefix",
                     seen=partitions,
                 )
         checked = {spec.name: spec for spec in specs if spec.kept}

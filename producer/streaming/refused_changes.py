@@ -213,6 +213,8 @@ class RefusedChanges:
         Raises TableFailedError if readers may be active on the table: the next session begins with it in error.
         """
         if self._mode == "fail":
+            skip = f"set {_PROPERTY}=table: this table is in error, and the others go on"
+            error.hint = f"{error.hint}; or {skip}" if error.hint else skip
             raise error
         tracked = self._registry.tables.get(table)
         if tracked is None or tracked.mode is TableMode.WAITING:

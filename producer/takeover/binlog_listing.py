@@ -77,7 +77,12 @@ def read_transaction(session: Connection[Any], file: str, start: int, count: int
     """
     events = _page(session, file, start, count + 2)
     if len(events) < 2:
-        raise TakeoverError("the transaction at the connector's position is not in the binlog", file=file, pos=start)
+        raise TakeoverError(
+            "the transaction at the connector's position is not in the binlog",
+            hint="check that database.hostname is the server that the connector read",
+            file=file,
+            pos=start,
+        )
     begin = events[1]
     return begin.pos, events[2:] if begin.event_type == "Transaction_payload" else events[1 : count + 1]
 

@@ -9,12 +9,13 @@ from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import load
 from tailrace.producer.config.java_client import client_options
 from tailrace.producer.errors import ProducerFencedError
+from tailrace.producer.kafka import topics
 from tailrace.producer.kafka.client import KafkaSettings, check_options
 from tailrace.producer.kafka.errors import NO_LEADER, UNKNOWN_PARTITION, translate
 from tailrace.producer.kafka.topics import TopicSpec, own_topics, request_batches
 from tailrace.producer.snapshot.reader import SnapshotReader
 from tailrace.producer.snapshot.workers import Message, SplitCommitting, SplitFailed, serve
-from tailrace.runtime.errors import ConfigError, KafkaUnavailableError, Retryable
+from tailrace.runtime.errors import ConfigError, KafkaRequestError, KafkaUnavailableError, Retryable
 from tailrace.schemas.names import state_topic, watermarks_topic
 
 BASE = {
@@ -182,3 +183,44 @@ def test_errors_of_a_moved_partition_are_retried(code: int) -> None:
 
     assert isinstance(error, Retryable)
     assert isinstance(error, KafkaUnavailableError)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "hint"),
+    [
+        (KafkaError._FENCED, "another producer with its", "run one producer for one topic.prefix; if this process was"),
+        (
+            KafkaError.INVALID_TRANSACTION_TIMEOUT,
+            "longer than",
+            "lower producer.override.transaction.timeout.ms, or ra",
+        ),
+        (
+            KafkaError.INVALID_TIMESTAMP,
+            "clock of this host",
+            "correct the clocks, or raise message.timestamp.after.max",
+        ),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "denied access", "grant the account what docs/operations.md lists for"),
+        (
+            KafkaError._ALL_BROKERS_DOWN,
+            "did not answer",
+            "check bootstrap.servers, the security settings, and that the",
+        ),
+        (KafkaError.INVALID_CONFIG, "rejected a request", "fix the cause that the broker reports, then restart"),
+    ],
+)
+def test_errors_of_kafka_have_a_way_on(code: int, message: str, hint: str) -> None:
+    error = translate(KafkaException(KafkaError(code)), "reading a topic")
+
+    assert message in error.message
+    assert error.hint.startswith(hint)
+    assert error.context["operation"] == "reading a topic"
+
+
+def test_topics_that_the_producer_cannot_use_are_named_with_what_is_expected() -> None:
+    """One that is created anew, or that has the setting of the hint, is accepted."""
+    [state] = [spec for spec in own_topics("p", replication_factor=1) if spec.name == state_topic("p")]
+    for policy in ("delete", "compact,delete"):
+        with pytest.raises(KafkaRequestError, match=f"(?s)state must be compacted.*seen: {policy}") as refused:
+            topics._verify_kept(state, {"cleanup.policy": policy})
+        assert refused.value.hint == "set cleanup.policy=compact on topic p.tailrace.state"
+    topics._verify_kept(state, {"cleanup.policy": "compact"})

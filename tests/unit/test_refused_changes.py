@@ -83,6 +83,14 @@ def test_mode_fail_raises_with_the_tables_and_the_way_on() -> None:
     assert caught.value.context["tables"] == "shop.a"
     assert caught.value.hint.startswith("SET it; or set event.processing.failure.handling.mode=warn")
     assert (refusing.listener.reports, refusing.refused) == ([], 0)
+    with pytest.raises(SchemaError) as stopped:
+        refusing.changes.fail_table(SchemaError("text is not valid", hint="convert the column"), STREAMING)
+    assert stopped.value.hint.startswith(
+        "convert the column; or set event.processing.failure.handling.mode=table: this"
+    )
+    going_on = Refusing("table")
+    going_on.changes.fail_table(SchemaError("text is not valid"), STREAMING)
+    assert going_on.registry.tables[STREAMING].mode is TableMode.ERROR
 
 
 def test_way_on_of_an_error_without_a_hint() -> None:
@@ -138,7 +146,7 @@ def test_a_name_that_is_no_text_may_be_any_captured_table_of_its_database(named:
     assert refusing.listener.reports == [("skipped", STREAMING, True)] * refused
     assert refusing.changes.known_effects(_STATEMENT._replace(has_replaced=False), effects) == effects
     if refused:
-        with pytest.raises(BinlogError, match="character set"):
+        with pytest.raises(BinlogError, match=r"(?s)character set.*hint: use SET NAMES utf8mb4 for such names; or set"):
             Refusing("fail").changes.known_effects(_STATEMENT, effects)
 
 

@@ -108,24 +108,28 @@ def test_unfinished_snapshot_is_rejected(snapshot: object) -> None:
 
 
 def test_running_incremental_snapshot_is_rejected() -> None:
-    with pytest.raises(TakeoverError, match="incremental snapshot"):
+    with pytest.raises(TakeoverError, match=r"(?s)incremental snapshot.*hint: start the connector again and let it"):
         read_offset(OWNER, value(incremental_snapshot_primary_key="aced", incremental_snapshot_collections="[]"))
 
 
 def test_rows_without_events_mean_an_xa_transaction() -> None:
-    with pytest.raises(TakeoverError, match="XA"):
+    with pytest.raises(
+        TakeoverError, match=r"(?s)XA.*hint: start the connector again, and stop it after a change outside XA"
+    ):
         read_offset(OWNER, value(row=2))
 
 
 @pytest.mark.parametrize("seen", [b"", b"\x00\x01", b'{"file":'])
 def test_invalid_json_is_rejected(seen: bytes) -> None:
-    with pytest.raises(TakeoverError, match="not JSON"):
+    with pytest.raises(
+        TakeoverError, match=r"(?s)not JSON.*hint: pass the worker.s offset.storage.topic as --offset-topic"
+    ):
         read_offset(OWNER, seen)
 
 
 @pytest.mark.parametrize("seen", [b"null", b"[]", b"7", b'{"lsn":5,"txId":7}', b'{"file":"binlog.000001"}'])
 def test_offset_of_another_connector_is_rejected(seen: bytes) -> None:
-    with pytest.raises(TakeoverError, match="does not belong to a MySQL connector"):
+    with pytest.raises(TakeoverError, match=r"(?s)not belong to a MySQL connector.*hint: pass the name of the"):
         read_offset(OWNER, seen)
 
 
@@ -159,3 +163,4 @@ def test_damaged_field_is_named_with_its_value(field: str, seen: object) -> None
     with pytest.raises(TakeoverError, match=f"field {field} ") as caught:
         read_offset(OWNER, value(**{field: seen}))
     assert caught.value.context["connector"] == "inventory"
+    assert caught.value.hint.startswith("look at the record in the offset topic; a running connector writes a complete")
