@@ -121,6 +121,12 @@ def test_a_unique_index_of_later_is_no_key_of_the_rows_before_it() -> None:
         with pytest.raises(EarlierKeyError, match=r"shop.t have no key here, and the table has the key \(b\) by a"):
             tables.version_of(version)
     assert tables.version_of(later).table.key == ("b",)
+    with pytest.raises(
+        EarlierKeyError, match=r"name columns that all rows have in message.key.columns \(shop.t:column\)"
+    ):
+        tables.version_of(before)
+    named = CapturedTables(load(None, {}, {**BASE, "message.key.columns": "shop.t:a"}), catalog.describe)
+    assert named.version_of(before).table.key == ("a",)
 
     whole = CapturedTables(load(None, {}, {**BASE, "tailrace.tables.without.key": "full-row"}), catalog.describe)
     assert [whole.version_of(version).table.key for version in (before, with_column, later)] == [

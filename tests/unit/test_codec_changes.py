@@ -204,7 +204,7 @@ def test_malformed_row_is_schema_error(packet: bytes) -> None:
     codec = TableCodec(TABLE, "t", DEFAULT_CODEC)
     data = len(packet).to_bytes(3, "little") + b"\x00" + packet + bytes(20)
 
-    with pytest.raises(SchemaError):
+    with pytest.raises(SchemaError, match="hint: restart the producer to read the table's definition again"):
         codec.snapshot(data, 0, len(data), SnapshotEnvelope(b"}"))
 
 
@@ -214,19 +214,19 @@ def test_unknown_enum_ordinal_is_schema_error() -> None:
     codec = TableCodec(Table(TableId("d", "t"), (ID, column), ("id",)), "t", DEFAULT_CODEC)
     event = b"\x00" + struct.pack("<i", 5) + b"\x02"
 
-    with pytest.raises(SchemaError):
+    with pytest.raises(SchemaError, match="definition again; binlog_row_image must be FULL"):
         codec.inserts(event, 0, len(event), ENVELOPE)
 
 
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (Column("g", "interval"), "not supported"),
-        (Column("t", "text", charset="utf8mb4"), "size"),
-        (Column("t", "varchar", length=9, charset="cp037"), "decoder"),
+        (Column("g", "interval"), "not supported.*exclude the table with table.exclude.list, or convert"),
+        (Column("t", "text", charset="utf8mb4"), "size.*hint: set Column.length to 255, 65535, 16777215 or 4294967295"),
+        (Column("t", "varchar", length=9, charset="cp037"), "decoder.*hint: convert the column to utf8mb4, or excl"),
     ],
 )
 def test_unsupported_column_is_rejected_at_compilation(column: Column, message: str) -> None:
     """No row is read before."""
-    with pytest.raises(SchemaError, match=message):
+    with pytest.raises(SchemaError, match=f"(?s){message}"):
         TableCodec(Table(TableId("d", "t"), (ID, column), ("id",)), "t", DEFAULT_CODEC)

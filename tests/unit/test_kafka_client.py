@@ -217,7 +217,7 @@ def test_errors_of_kafka_have_a_way_on(code: int, message: str, hint: str) -> No
 
 
 def test_topics_that_the_producer_cannot_use_are_named_with_what_is_expected() -> None:
-    """One that is created anew, or that has the setting of the hint, is accepted."""
+    """One that has the setting of the hint is accepted."""
     [state] = [spec for spec in own_topics("p", replication_factor=1) if spec.name == state_topic("p")]
     for policy in ("delete", "compact,delete"):
         with pytest.raises(KafkaRequestError, match=f"(?s)state must be compacted.*seen: {policy}") as refused:

@@ -36,3 +36,4 @@ def test_topic_of_a_streamed_table_is_reported() -> None:
     with pytest.raises(KafkaRequestError, match="do not exist any more") as raised:
         deleted_tables([STREAMED, FAULTY], state, str, "fail")
     assert raised.value.context["topics"] == "db.streamed"
+    assert raised.value.hint == "restore the topics, or set tailrace.missing.topic.handling.mode to snapshot or warn"

@@ -51,7 +51,7 @@ def test_field_name(name: str, mode: NameAdjustment, adjusted: str) -> None:
 
 def test_equal_field_names_are_rejected() -> None:
     """Otherwise one column would overwrite the other."""
-    with pytest.raises(SchemaError, match="a-b and a b have the same name"):
+    with pytest.raises(SchemaError, match=r"(?s)a-b and a b have .*hint: set field.name.adjustment.mode to avro_un"):
         field_names(["id", "a-b", "a b"], "avro")
     assert field_names(["id", "a-b", "a b"], "avro_unicode") == ("id", "a_u002db", "a_u0020b")
 
@@ -62,7 +62,7 @@ def test_avro_rejects_unadjusted_names() -> None:
 
     with pytest.raises(SchemaError) as caught:
         avro_schema(ConnectSchema("struct", name="a.Key", fields=(column,)))
-    assert "field.name.adjustment.mode" in caught.value.hint
+    assert caught.value.hint == "set field.name.adjustment.mode to avro or avro_unicode"
     with pytest.raises(SchemaError) as caught:
         avro_schema(ConnectSchema("struct", name="a-b.Key"))
-    assert "schema.name.adjustment.mode" in caught.value.hint
+    assert caught.value.hint == "set schema.name.adjustment.mode to avro or avro_unicode"

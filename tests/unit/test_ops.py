@@ -294,6 +294,6 @@ def test_port_0_opens_nothing() -> None:
 
 def test_port_in_use_is_reported() -> None:
     """With the name of the property."""
-    rejected = pytest.raises(PortInUseError, match=r"tailrace\.http\.port: port \d+ .* cannot be opened")
+    rejected = pytest.raises(PortInUseError, match=r"(?s)tailrace\.http\.port: port \d+ .* cannot be .*hint: end what")
     with serve(Status()) as taken, rejected, open_http_port(Status(), address="127.0.0.1", port=taken.port):
         pass

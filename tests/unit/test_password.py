@@ -54,6 +54,7 @@ def test_failed_command(tmp_path: Path, script: str, context: dict[str, object])
     with pytest.raises(SourceUnavailableError, match=r"database\.password\.command did not return") as caught:
         password.read(5 if "sleep" in script else 60)
     assert context.items() <= caught.value.context.items()
+    assert caught.value.hint.startswith("run the command as the user of the producer; it must write the password alone")
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(password)
 

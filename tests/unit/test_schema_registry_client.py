@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.producer.serialization import schema_registry
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient, difference
-from tailrace.runtime.errors import KafkaRequestError, SchemaError
+from tailrace.runtime.errors import KafkaRequestError, SchemaError, TailraceError
 from tailrace.spark_consumer.source.formats.registry import RegistrySettings, SchemaRegistry
 from tests.support.values import registry_settings
 
@@ -90,10 +90,10 @@ def test_redirects_do_not_get_the_password(status: int) -> None:
     """They are an error that says so; the other host sees no request."""
     with _server(200, b'{"id": 1}') as (other, seen), _server(status, b"", other) as (url, received):
         client = SchemaRegistryClient(registry_settings(url, user_info="me:hush"))
-        with pytest.raises(KafkaRequestError, match="redirects") as caught:
+        with pytest.raises(KafkaRequestError, match="redirects the request for the schema of t-value") as caught:
             client.schema_id("t-value", _record(a="int"))
 
-    assert "schema.registry.url" in caught.value.hint
+    assert caught.value.hint.startswith("set schema.registry.url to that URL: redirects are not followed")
     assert len(received) == 1
     assert seen == []
 
@@ -103,7 +103,7 @@ def test_answers_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_registry, "_RETRY_FOR_S", 0.0)
     with _server(200, b'{"id": 1}' + b" " * (5 * 1024 * 1024)) as (url, _):
         client = SchemaRegistryClient(registry_settings(url))
-        with pytest.raises(KafkaRequestError, match="longer than"):
+        with pytest.raises(KafkaRequestError, match=r"(?s)longer than.*hint: start the registry, or check schema"):
             client.schema_id("t-value", _record(a="int"))
 
 
@@ -129,3 +129,36 @@ def test_writer_names_its_error_whatever_the_registry_has(found: str) -> None:
         with pytest.raises(SchemaError, match="as incompatible") as caught:
             client.schema_id("t-value", _record(a="int"))
     assert caught.value.context["difference"] == "the latest version is not readable"
+    assert caught.value.hint.startswith("set the compatibility of subject t-value to NONE (PUT /config/t-value) if its")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "message", "hint"),
+    [
+        (404, SchemaError, "does not know the schema of t-value", "register it, or set auto.register.schemas to true"),
+        (
+            422,
+            SchemaError,
+            "schema of t-value as invalid",
+            "read its message; if a name is invalid, set schema.name.adj",
+        ),
+        (403, KafkaRequestError, "denies access to t-value", "check basic.auth.user.info and the rights of that user"),
+        (
+            400,
+            KafkaRequestError,
+            "no id for the schema of t-value",
+            "check schema.registry.url: it must be the root URL",
+        ),
+    ],
+)
+def test_refusals_have_a_way_on(status: int, kind: type[TailraceError], message: str, hint: str) -> None:
+    with _server(status, b'{"error_code": 1, "message": "no"}') as (url, _):
+        client = SchemaRegistryClient(registry_settings(url, auto_register=False))
+        with pytest.raises(kind, match=message) as caught:
+            client.schema_id("t-value", _record(a="int"))
+        assert caught.value.hint.startswith(hint)
+        with pytest.raises(KafkaRequestError) as caught:
+            client.require_answer("t-value")
+    denied = status == 403
+    assert caught.value.message.startswith("the schema registry denies" if denied else "what answers is no schema")
+    assert denied or caught.value.hint == "check schema.registry.url: it must be the root URL, without /subjects"

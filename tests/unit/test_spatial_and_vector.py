@@ -48,7 +48,7 @@ def test_a_point_has_its_coordinates_and_its_wkb() -> None:
 )
 def test_bytes_that_are_not_a_point_are_rejected(data: bytes) -> None:
     """Nothing, too little, too much, big-endian, another shape."""
-    with pytest.raises(SchemaError, match="not a point"):
+    with pytest.raises(SchemaError, match=r"(?s)not a point.*hint: correct the row"):
         point_json(data)
 
 
@@ -66,7 +66,7 @@ def test_a_spatial_value_without_bytes_is_nothing() -> None:
 
     assert isinstance(record, tuple)
     assert b'{"id":1,"a":null,"b":{"wkb":"AQcAAAAAAAAA","srid":null}}' in (record[1] or b"")
-    with pytest.raises(SchemaError, match="too short"):
+    with pytest.raises(SchemaError, match=r"(?s)too short.*hint: correct the row"):
         geometry_json(b"\0\0\0")
 
 
@@ -100,7 +100,7 @@ def test_a_vector_is_an_array_of_floats() -> None:
 )
 def test_what_is_no_vector_is_refused(data: bytes) -> None:
     """Bytes that are no whole numbers; numbers that JSON cannot have."""
-    with pytest.raises(SchemaError, match="a vector"):
+    with pytest.raises(SchemaError, match=r"(?s)a vector.*hint: correct the row"):
         vector_json(data)
 
 

@@ -73,6 +73,9 @@ def test_another_event_at_the_number_of_the_mark_is_an_error() -> None:
     with pytest.raises(BinlogError, match="not the one that was read before") as caught:
         offset.is_done(rows(2, pos=700))
     assert caught.value.context["gtid"] == f"{UUID}:9"
+    assert caught.value.hint.startswith(
+        "take a new snapshot under another topic.prefix: the source has lost binlog in a"
+    )
 
 
 def test_rows_of_the_next_event_are_done_after_a_takeover() -> None:

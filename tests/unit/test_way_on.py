@@ -1,0 +1,86 @@
+"""Refusals that no other test provokes: each names what it is about, and a way on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from tailrace.producer.errors import BinlogError, SourceError
+from tailrace.producer.model.table import Column, ColumnCatalog, TableId
+from tailrace.producer.mysql import catalog
+from tailrace.producer.mysql.binlog.packets import dump_from_file
+from tailrace.producer.mysql.key_order import from_select
+from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
+from tailrace.producer.mysql.text.collation import decode
+from tailrace.producer.serialization.column_default import connect_default
+from tailrace.runtime.errors import SchemaError, TailraceError
+from tests.support.values import value_options
+
+T = TableId("shop", "t")
+
+
+def _described(native_type: str, charset: str | None) -> object:
+    """Describe a column as the catalog of the server has it."""
+    row = ("c", native_type, f"{native_type}(3)", "YES", 3, None, None, None, charset, None, None, "", "", "")
+    return catalog._column(T, row, {})
+
+
+@pytest.mark.parametrize(
+    ("refused", "kind", "text", "hint"),
+    [
+        (
+            lambda: dump_from_file("binlog.000007", 1, 1 << 32),
+            BinlogError,
+            "file: binlog.000007\n  pos: 4294967296",
+            "set gtid_mode=ON and max_binlog_size to at most 1 GB, then take a new snapshot under another topic.prefix",
+        ),
+        (
+            lambda: _described("newtype", None),
+            SchemaError,
+            "column c of shop.t has a type that is not known\n  type: newtype(3)",
+            "exclude the table, or change the column's type",
+        ),
+        (
+            lambda: _described("varchar", "klingon"),
+            SchemaError,
+            "column c of shop.t has a character set that is not known\n  charset: klingon",
+            "convert the column to utf8mb4",
+        ),
+        (
+            lambda: decode(b"\xff", "utf8mb4", what="the name of a column"),
+            SchemaError,
+            "the name of a column is not text of its character set\n  charset: utf8mb4\n  bytes: ff",
+            "check the column's character set",
+        ),
+        (
+            lambda: from_select(Column("k", "int"), None),
+            SchemaError,
+            "a key column holds NULL\n  column: k",
+            "choose key columns that are NOT NULL in message.key.columns",
+        ),
+        (
+            lambda: MySqlSnapshotSession(cast("Any", None)).check_condition(T, "SLEEP(9)"),
+            SourceError,
+            "the condition on shop.t is not a predicate: the function SLEEP is not allowed",
+            "use operators and common functions on the columns of the table, without subqueries",
+        ),
+        (
+            lambda: connect_default(
+                Column("n", "int", catalog=ColumnCatalog("int", None, "x", False, False, False, "")), value_options()
+            ),
+            SchemaError,
+            "the default of column n cannot be read\n  default: x",
+            "give the column a default of its own type, or exclude the table",
+        ),
+    ],
+    ids=["position", "type", "charset", "name", "key", "condition", "default"],
+)
+def test_errors_name_what_they_are_about_and_a_way_on(
+    refused: Callable[[], object], kind: type[TailraceError], text: str, hint: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        refused()
+    assert text in str(caught.value)
+    assert caught.value.hint == hint
