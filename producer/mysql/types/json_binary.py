@@ -36,6 +36,7 @@ _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
 _FLOAT64: Final = struct.Struct("<d")
 _DEEPEST: Final = 100
 """Containers within one another that the server accepts."""
+_DAMAGED: Final = "the binlog is damaged here, or of a later server: correct the row, or exclude the table"
 _LONGEST_LENGTH: Final = 5
 """Bytes of a length, which has 32 bits."""
 
@@ -76,7 +77,7 @@ class _Document:
         if kind in _CONTAINERS:
             self._depth += 1
             if self._depth > _DEEPEST:
-                raise SchemaError("a JSON document has too many levels", most=_DEEPEST)
+                raise SchemaError("a JSON document has too many levels", hint=_DAMAGED, most=_DEEPEST)
             read = self._object if kind in {_SMALL_OBJECT, _LARGE_OBJECT} else self._array
             text = read(at, _U32 if kind in {_LARGE_OBJECT, _LARGE_ARRAY} else _U16)
             self._depth -= 1
@@ -85,7 +86,7 @@ class _Document:
             start, length = _length(data, at + 1)
             self._take(length)
             return _opaque(data[at], data[start : start + length])
-        raise SchemaError("a JSON value has a type that is not known", type=f"{kind:#04x}")
+        raise SchemaError("a JSON value has a type that is not known", hint=_DAMAGED, type=f"{kind:#04x}")
 
     def _object(self, at: int, number: struct.Struct) -> str:
         data, width = self._data, number.size
@@ -118,7 +119,7 @@ class _Document:
     def _take(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            raise SchemaError("a JSON document has more values than bytes")
+            raise SchemaError("a JSON document has more values than bytes", hint=_DAMAGED)
 
     def _string(self, start: int, length: int) -> str:
         self._take(length)
@@ -135,7 +136,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
         length |= (byte & 0x7F) << 7 * group
         if byte < 0x80:
             return at + group + 1, length
-    raise SchemaError("a JSON value has a length of more than 32 bits")
+    raise SchemaError("a JSON value has a length of more than 32 bits", hint=_DAMAGED)
 
 
 def _opaque(kind: int, body: bytes) -> str:
