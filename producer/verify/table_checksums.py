@@ -161,7 +161,8 @@ def _compared(
     if missing:
         raise SchemaError(
             f"the table cannot be compared: its key column {missing[0]} has no text that both sides make",
-            hint="name other columns in message.key.columns",
+            hint="leave the table out with --tables; or, under another topic.prefix, name other columns in "
+            "message.key.columns",
             table=str(table.id),
         )
     compared = ComparedTable(
