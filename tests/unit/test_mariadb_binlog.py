@@ -148,6 +148,7 @@ def test_hidden_column_of_a_hash_is_refused() -> None:
     assert cached is not None
     assert cached.error is not None
     assert "hidden column" in cached.error.message
+    assert cached.error.hint == "exclude it with table.exclude.list, or make the key an index of a shorter prefix"
 
 
 def test_compressed_bytes() -> None:

@@ -1,24 +1,51 @@
-"""Refusals that no other test provokes: each names what it is about, and a way on."""
+"""Errors that no other test provokes: each names what it is about, and a way on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
 
-from tailrace.producer.errors import BinlogError, SourceError
+from tailrace.producer.config import load
+from tailrace.producer.errors import BinlogError, SourceError, TakeoverError
 from tailrace.producer.model.table import Column, ColumnCatalog, TableId
 from tailrace.producer.mysql import catalog
 from tailrace.producer.mysql.binlog.packets import dump_from_file
+from tailrace.producer.mysql.connection import binlog_position
+from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.key_order import from_select
+from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
 from tailrace.producer.mysql.text.collation import decode
 from tailrace.producer.serialization.column_default import connect_default
+from tailrace.producer.takeover.takeover import TakeoverOptions, take_over
 from tailrace.runtime.errors import SchemaError, TailraceError
 from tests.support.values import value_options
+from tests.unit.test_config_load import BASE
 
 T = TableId("shop", "t")
+AT = MySqlOffset(1, "b.000001", 4, GtidSet({}), "one")
+
+
+class Answers:
+    """A connection of the driver whose server has one answer."""
+
+    host = "h"
+
+    def __init__(self, rows: Sequence[Sequence[object]]) -> None:
+        self.rows = rows
+
+    @contextmanager
+    def cursor(self) -> Iterator[Answers]:
+        yield self
+
+    def execute(self, *_: object) -> None:
+        """Send a statement."""
+
+    def fetchall(self) -> Sequence[Sequence[object]]:
+        return self.rows
 
 
 def _described(native_type: str, charset: str | None) -> object:
@@ -74,8 +101,40 @@ def _described(native_type: str, charset: str | None) -> object:
             "the default of column n cannot be read\n  default: x",
             "give the column a default of its own type, or exclude the table",
         ),
+        (
+            lambda: binlog_position(cast("Any", Answers([]))),
+            SourceError,
+            "the source writes no binlog",
+            "start the server with log_bin",
+        ),
+        (
+            lambda: catalog.read_with_end(cast("Any", Answers([("b.1", 4, "shop", "")])), None, lambda _: True),
+            BinlogError,
+            "the log lacks statements that are run with another database in use (binlog_do_db: shop)",
+            "start the server without these options",
+        ),
+        (
+            lambda: AT.reaches(AT._replace(server_uuid="other")),
+            BinlogError,
+            "another one does not tell where to stop\n  file: b.000001\n  pos: 4",
+            "set tailrace.stop.at to a GTID set or a time",
+        ),
+        (
+            lambda: take_over(
+                load(None, {}, {**BASE, "connector.class": "io.debezium.connector.mariadb.MariaDbConnector"}),
+                TakeoverOptions(),
+                kafka=cast("Any", None),
+                source=cast("Any", None),
+            ),
+            TakeoverError,
+            "the offset of a MariaDB connector cannot be taken over",
+            "capture under another topic.prefix, which begins with a snapshot",
+        ),
     ],
-    ids=["position", "type", "charset", "name", "key", "condition", "default"],
+    ids=[
+        *("position", "type", "charset", "name", "key", "condition", "default"),
+        *("no binlog", "left out", "other server", "takeover"),
+    ],
 )
 def test_errors_name_what_they_are_about_and_a_way_on(
     refused: Callable[[], object], kind: type[TailraceError], text: str, hint: str
