@@ -129,7 +129,7 @@ def test_json_containers_that_point_to_one_another_are_rejected() -> None:
     levels = 20
     # Offsets count from the container itself: the next one is ten bytes behind.
     body = b"".join(b"\2\0\x0a\0" + b"\2\x0a\0" * 2 for _ in range(levels)) + b"\0\0\4\0"
-    with pytest.raises(SchemaError, match=r"(?s)more values than bytes.*hint: the binlog is damaged here"):
+    with pytest.raises(SchemaError, match=r"(?s)more values than bytes.*hint: correct the row, or exclude"):
         json_text(b"\2" + body, str)
 
 
@@ -138,14 +138,14 @@ def test_json_values_that_share_the_bytes_of_a_string_are_rejected() -> None:
     count, text = 6_000, b"x" * 10_000
     at = (4 + 3 * count).to_bytes(2, "little")
     body = count.to_bytes(2, "little") + b"\0\0" + (b"\x0c" + at) * count + b"\x90\x4e" + text
-    with pytest.raises(SchemaError, match=r"(?s)more values than bytes.*hint: the binlog is damaged here"):
+    with pytest.raises(SchemaError, match=r"(?s)more values than bytes.*hint: correct the row, or exclude"):
         json_text(b"\2" + body, str)
 
 
 @pytest.mark.parametrize("kind", [b"\x0c", b"\x0f\xfc"])
 def test_a_json_length_beyond_32_bits_is_rejected(kind: bytes) -> None:
     """Its bytes are not added up: a document of them would take hours."""
-    with pytest.raises(SchemaError, match=r"(?s)more than 32 bits.*hint: the binlog is damaged here"):
+    with pytest.raises(SchemaError, match=r"(?s)more than 32 bits.*hint: correct the row, or exclude"):
         json_text(kind + b"\xff" * 2_000_000, str)
 
 
@@ -159,7 +159,7 @@ def test_json_has_as_many_levels_as_the_server_accepts(levels: int, is_read: boo
     if is_read:
         assert json_text(data, str) == "[" * levels + "]" * levels
         return
-    with pytest.raises(SchemaError, match=r"(?s)too many levels.*hint: the binlog is damaged here"):
+    with pytest.raises(SchemaError, match=r"(?s)too many levels.*hint: correct the row, or exclude"):
         json_text(data, str)
 
 

@@ -44,4 +44,4 @@ def test_state_of_another_kind_of_source() -> None:
     position = MariaDbOffset(1, "b.1", 4, GtidPosition.parse("0-1-5"), "1-a").to_json()
     with pytest.raises(StateDamagedError, match="another kind of source") as caught:
         decode({OFFSET_KEY: orjson.dumps({"position": position, "transactions": []})}, MySqlOffset.from_json)
-    assert caught.value.hint == "set connector.class to what it was, or capture under another topic.prefix"
+    assert caught.value.hint == "restore the former connector.class, or capture under another topic.prefix"

@@ -36,7 +36,7 @@ _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
 _FLOAT64: Final = struct.Struct("<d")
 _DEEPEST: Final = 100
 """Containers within one another that the server accepts."""
-_DAMAGED: Final = "the binlog is damaged here, or of a later server: correct the row, or exclude the table"
+_DAMAGED: Final = "correct the row, or exclude the table: the binlog is damaged here, or of a later server"
 _LONGEST_LENGTH: Final = 5
 """Bytes of a length, which has 32 bits."""
 
