@@ -64,11 +64,10 @@ class SplitQuery(NamedTuple):
 
 
 class TableSize(NamedTuple):
-    """What the source estimates of a table; may be stale, or 0."""
+    """What the source estimates of a table, may be stale or 0: its rows, and the average size of one."""
 
     rows: int
     row_bytes: int
-    """The average of a row."""
 
 
 class Offset(Protocol):
@@ -235,6 +234,9 @@ class SnapshotSession(SplitReader, Protocol):
 
     def current_offset(self) -> Offset:
         """Return the end of the log."""
+
+    def require_index(self, table: TableId, columns: Sequence[KeyColumn]) -> None:
+        """Raise SourceError if a query of keys in their order reads the whole table."""
 
     def max_key(self, table: TableId, columns: Sequence[KeyColumn]) -> KeyTuple | None:
         """Return the greatest key; None: the table is empty."""

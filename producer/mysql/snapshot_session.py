@@ -14,7 +14,7 @@ from tailrace.producer.errors import SourceError, SourceUnavailableError, TableL
 from tailrace.producer.model.codec import KeyTuple, SnapshotEncoder, SnapshotEnvelope, SnapshotRows
 from tailrace.producer.model.protocols import CanonicalText, Offset, RowTexts, SplitQuery, TableSize
 from tailrace.producer.model.split import KeyColumn, Range
-from tailrace.producer.model.table import CatalogTable, Column, Table, TableId
+from tailrace.producer.model.table import CatalogTable, Column, Table, TableId, quote
 from tailrace.producer.model.value_options import ValueOptions
 from tailrace.producer.mysql import catalog, key_order, split_sql, watermark
 from tailrace.producer.mysql.condition import condition_problem
@@ -140,6 +140,19 @@ class MySqlSnapshotSession:
     def key_ordering(self, columns: Sequence[KeyColumn]) -> KeyOrder:
         """Return an order that queries this session for the weights of text."""
         return KeyOrder(columns, lambda sql: query(self._connection, sql)[0])
+
+    def require_index(self, table: TableId, columns: Sequence[KeyColumn]) -> None:
+        """Have the server explain the query of the greatest key, whose type is ALL where no index has the key."""
+        plan = query(self._connection, f"EXPLAIN FORMAT=TRADITIONAL {split_sql.max_key(table, columns)}")
+        if "ALL" in plan[0][3:5]:  # MariaDB has no column of partitions before the type
+            names = ", ".join(quote(each.column.name) for each in columns)
+            raise SourceError(
+                "each split would read the whole table: no index has its key in order",
+                hint=f"ALTER TABLE {table.quoted} ADD INDEX ({names}) USING BTREE; if its engine has no such indexes, "
+                f"ALTER TABLE {table.quoted} ENGINE=InnoDB",
+                table=table,
+                key=names,
+            )
 
     def max_key(self, table: TableId, columns: Sequence[KeyColumn]) -> KeyTuple | None:
         """Read the last key of the index."""

@@ -193,7 +193,7 @@ class InitialSnapshot(SnapshotPolicy):
         splitter = planner.splitter(table, found.columns)
         low = planner.low_watermark(barrier)
         try:
-            greatest = splitter.max_key()
+            greatest = splitter.max_key(found.size)
         except (TableLockedError, StatementTooSlowError):
             self._call(lambda: coordinator.put_off_table(table))
             raise
@@ -289,7 +289,7 @@ class IncrementalSnapshot(SnapshotPolicy):
             return None
         planner.low_watermark(barrier)
         splitter = planner.splitter(table, found.columns)
-        greatest = splitter.max_key() if request.keys is None else None  # the rows of keys are one split
+        greatest = splitter.max_key(found.size) if request.keys is None else None  # the rows of keys are one split
         columns = found.columns if greatest is not None else ()
         order = planner.stream_order(columns)
         state = _new_plan(TableMode.INCREMENTAL, columns, greatest)

@@ -17,6 +17,8 @@ from tailrace.producer.model.protocols import SnapshotSession, TableSize
 from tailrace.producer.model.split import WHOLE, EndedRange, KeyColumn, Range, SortKey, Split
 from tailrace.producer.model.table import TableId
 
+_MOST_SCANS: Final = 100
+"""Splits for each of which a table may be read completely."""
 _PROBE_TOLERANCE: Final = 4
 """An even step is accepted if the probe finds between a quarter of and four times the requested rows in it."""
 
@@ -51,10 +53,15 @@ class ChunkSplitter:
         self._order = session.key_ordering(self._columns)
         self._settings = settings
 
-    def max_key(self) -> KeyTuple | None:
-        """Return the current greatest key, or None: the table is empty or cannot be split on its key."""
+    def max_key(self, table: TableSize) -> KeyTuple | None:
+        """Return the current greatest key, or None: the table is empty or cannot be split on its key.
+
+        Raises SourceError if the table has many splits, each of which would read all of it.
+        """
         if not self._columns:
             return None
+        if table.rows > _MOST_SCANS * self._settings.size:
+            self._session.require_index(self._table, self._columns)
         return self._session.max_key(self._table, self._columns)
 
     def ranges(self, unread_ranges: Sequence[Range], table: TableSize) -> Iterator[Range]:

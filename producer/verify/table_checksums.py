@@ -129,9 +129,9 @@ class _Reading:
             )
 
     def _tasks(self) -> Iterator[SplitQuery]:
-        table = self._table.id
-        unread = self._splitter.unread_ranges(self._splitter.max_key(), ())
-        for span in self._splitter.ranges(unread, self._session.estimated_size(table)):
+        table, splitter = self._table.id, self._splitter
+        size = self._session.estimated_size(table)
+        for span in splitter.ranges(splitter.unread_ranges(splitter.max_key(size), ()), size):
             yield SplitQuery(table, self._columns, span)
         self.require(self.definition)
 

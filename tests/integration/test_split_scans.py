@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tailrace.producer.errors import SourceError
 from tailrace.producer.model.split import Range
 from tailrace.producer.model.table import TableId
 from tailrace.producer.mysql import split_sql
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
+from tailrace.producer.snapshot.splitter import ChunkSplitter, SplitterSettings
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -54,6 +57,31 @@ def test_a_split_scans_its_range_only(shape: str, database: Database) -> None:
     assert len(read) == ROWS // SIZE
     wasteful = [(rows, entries) for rows, entries in read if entries > rows + 2 * len(key) + 2]
     assert wasteful == []
+
+
+@pytest.mark.parametrize("statement", ["ADD INDEX", "ENGINE=InnoDB"])
+def test_a_table_that_each_split_would_scan_is_refused(statement: str, database: Database) -> None:
+    """Unless its splits are few; one of the statements in the message makes it readable."""
+    engine = "MEMORY" if statement == "ADD INDEX" else "ARCHIVE"
+    database.execute(f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE={engine}")
+    database.executemany("INSERT INTO t VALUES (%s)", [(n,) for n in range(1, ROWS + 1)])
+    table = TableId(database.name, "t")
+
+    with closing(database.connect()) as connection:
+        session = MySqlSnapshotSession(connection)
+        found, size = session.describe(table), session.estimated_size(table)
+        key = session.splitting_columns(found, found.primary_key)
+        few, many = (
+            ChunkSplitter(session, table, key, SplitterSettings(rows, 1 << 30, 100.0, 0.05))
+            for rows in (ROWS // 100, ROWS // 100 - 1)
+        )
+        assert few.max_key(size) == (ROWS,)
+        with pytest.raises(SourceError, match="each split would read the whole table") as caught:
+            many.max_key(size)
+        assert caught.value.context["key"] == "`id`"
+        [remedy] = [part for part in re.findall(r"ALTER TABLE [^;,]+", str(caught.value.hint)) if statement in part]
+        database.execute(remedy)
+        assert many.max_key(size) == (ROWS,)
 
 
 def _ranges(session: MySqlSnapshotSession, table: TableId, key: tuple[KeyColumn, ...]) -> list[Range]:

@@ -86,7 +86,7 @@ def test_cancellation_removes_the_request_that_was_taken_and_no_other() -> None:
     coordinator = SnapshotCoordinator(context, SimpleNamespace(), processor)  # type: ignore[arg-type]
     planner: Any = SimpleNamespace(
         plan_input=lambda _table: PlanInput((), TableSize(0, 0)),
-        splitter=lambda *_: SimpleNamespace(max_key=lambda: None),
+        splitter=lambda *_: SimpleNamespace(max_key=lambda _size: None),
         stream_order=lambda _columns: None,
     )
     with capture_logs() as logs:
