@@ -74,8 +74,8 @@ def records_of(feed: Feed, table: Table, statements: tuple[tuple[ColumnChange, .
 @pytest.mark.parametrize(
     "backend",
     [
-        ProjectedDelta,
-        pytest.param(ProjectedPostgres, marks=pytest.mark.long),
+        ProjectedPostgres,
+        pytest.param(ProjectedDelta, marks=pytest.mark.long),
         pytest.param(ProjectedMySql, marks=pytest.mark.long),
         pytest.param(ProjectedIceberg, marks=pytest.mark.long),
     ],
@@ -118,8 +118,8 @@ def test_named_statements_are_enough(
 @pytest.mark.parametrize(
     "backend",
     [
-        ProjectedDelta,
-        pytest.param(ProjectedPostgres, marks=pytest.mark.long),
+        ProjectedPostgres,
+        pytest.param(ProjectedDelta, marks=pytest.mark.long),
         pytest.param(ProjectedMySql, marks=pytest.mark.long),
         pytest.param(ProjectedIceberg, marks=pytest.mark.long),
     ],

@@ -170,9 +170,9 @@ def recreate_topic(feed: Feed, table: Table) -> None:
 @pytest.mark.parametrize(
     "backend",
     [
-        ProjectedDelta,
+        ProjectedPostgres,
+        pytest.param(ProjectedDelta, marks=pytest.mark.long),
         pytest.param(ProjectedIceberg, marks=pytest.mark.long),
-        pytest.param(ProjectedPostgres, marks=pytest.mark.long),
         pytest.param(ProjectedMySql, marks=pytest.mark.long),
     ],
     indirect=True,

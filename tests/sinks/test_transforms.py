@@ -287,9 +287,9 @@ def test_compacted_topic_of_shards_has_the_last_rows_of_each(
 @pytest.mark.parametrize(
     "backend",
     [
-        ProjectedDelta,
-        pytest.param(ProjectedIceberg, marks=pytest.mark.long),
         ProjectedPostgres,
+        pytest.param(ProjectedDelta, marks=pytest.mark.long),
+        pytest.param(ProjectedIceberg, marks=pytest.mark.long),
         pytest.param(ProjectedMySql, marks=pytest.mark.long),
     ],
     indirect=True,

@@ -131,7 +131,10 @@ def test_early_key_is_not_appended_twice(
 
 
 @pytest.mark.timeout(2700)
-@pytest.mark.parametrize(("batch", "created_before"), [(3, False), (1000, False), (1000, True)])
+@pytest.mark.parametrize(
+    ("batch", "created_before"),
+    [(9, False), (1000, False), (1000, True), pytest.param(3, False, marks=pytest.mark.long)],
+)
 def test_incremental_snapshot_ends_with_the_last_record_of_each_key(
     spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path, *, batch: int, created_before: bool
 ) -> None:

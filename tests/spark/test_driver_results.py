@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-BATCHES = 5
-
 
 def some_changes(chosen: random.Random, table: Table, number: int, count: int) -> Iterator[Message]:
     """Yield changes of a few keys: late ones, equal positions, repeated records, deletes of what is not there."""
@@ -77,7 +75,7 @@ def _without_writer(metadata: str | None) -> dict[str, Any] | None:
     return ledger
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("seed", "batches"), [(1, 3), pytest.param(2, 5, marks=pytest.mark.long)])
 def test_as_by_queries(
     spark: SparkSession,
     kafka_broker: KafkaBroker,
@@ -86,6 +84,7 @@ def test_as_by_queries(
     monkeypatch: pytest.MonkeyPatch,
     *,
     seed: int,
+    batches: int,
 ) -> None:
     """Random changes of tables with two partitions, soft deletes, a key of several columns, and a metadata column."""
     feed, chosen = Feed(kafka_broker, prefix), random.Random(seed)
@@ -96,7 +95,7 @@ def test_as_by_queries(
         table_schema(prefix, "other", *FIELDS),
     ]
     tables = [feed.table(schema, partitions=2) for schema in schemas]
-    for number in range(1, BATCHES + 1):
+    for number in range(1, batches + 1):
         for table in tables:
             feed.write(some_changes(chosen, table, number, 12))
     names = [schema.table for schema in schemas]
