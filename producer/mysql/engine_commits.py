@@ -204,7 +204,7 @@ def _made_at(text: str) -> tuple[int, int]:
 def _too_long(transactions: int) -> SourceUnavailableError:
     return SourceUnavailableError(
         "the server has more open transactions than InnoDB surely lists",
-        hint="let connection pools end their transactions, idle ones count too; or set gtid_mode=ON",
+        hint="let connection pools end their transactions, idle ones count too; or set gtid_mode=ON of MySQL",
         transactions=transactions,
         most=_MOST - 1,
     )

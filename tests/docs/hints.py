@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from functools import reduce
+from functools import cache, reduce
 from importlib import import_module
 from itertools import product
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.docs.samples import ROOT
 
 UNKNOWN: Final = "…"
-_FOLDERS: Final = ("producer", "runtime", "schemas", "spark_consumer")
+FOLDERS: Final = ("producer", "runtime", "schemas", "spark_consumer")
 _NAMES: Final = ("hint", "remedy", "remove", "by_hand")
 """Parameters and fields with hints, or with parts of hints. Where one is passed on, it was read where it was given."""
 _RETURNED_BY: Final = ("_remedy", "hint_for")
 Local = Mapping[str, list[ast.expr]]
+Indexes = Mapping[tuple[str, str], int]
 
 
 class Hint(NamedTuple):
@@ -26,21 +28,24 @@ class Hint(NamedTuple):
     text: str
 
 
-def hints() -> Iterator[Hint]:
-    """Yield the hints of both halves."""
+@cache
+def hints(folder: str) -> tuple[Hint, ...]:
+    """Return the hints of the modules of a folder."""
     nodes = {
         path.relative_to(ROOT): list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-        for folder in _FOLDERS
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
     indexes = {key: index for each in nodes.values() for key, index in _indexes(each)}
-    for path, each in nodes.items():
-        module = ".".join(("tailrace", *path.with_suffix("").parts)).removesuffix(".__init__")
-        given = list(_given(each, indexes))
-        local = _local(each) if given else {}
-        for node in given:
-            for text in _texts(node, module, local.get(node, {})):
-                yield Hint(f"{path}:{node.lineno}", text)
+    return tuple(hint for path, each in nodes.items() for hint in _hints(path, each, indexes))
+
+
+def _hints(path: Path, nodes: Iterable[ast.AST], indexes: Indexes) -> Iterator[Hint]:
+    module = ".".join(("tailrace", *path.with_suffix("").parts)).removesuffix(".__init__")
+    given = list(_given(nodes, indexes))
+    local = _local(nodes) if given else {}
+    for node in given:
+        for text in _texts(node, module, local.get(node, {})):
+            yield Hint(f"{path}:{node.lineno}", text)
 
 
 def _indexes(nodes: Iterable[ast.AST]) -> Iterator[tuple[tuple[str, str], int]]:
@@ -55,7 +60,7 @@ def _indexes(nodes: Iterable[ast.AST]) -> Iterator[tuple[tuple[str, str], int]]:
         yield from (((node.name, name), index) for index, name in enumerate(names) if name in _NAMES)
 
 
-def _given(nodes: Iterable[ast.AST], indexes: Mapping[tuple[str, str], int]) -> Iterator[ast.expr]:
+def _given(nodes: Iterable[ast.AST], indexes: Indexes) -> Iterator[ast.expr]:
     """Yield the expressions that are hints."""
     for node in nodes:
         if isinstance(node, ast.FunctionDef):

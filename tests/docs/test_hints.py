@@ -12,7 +12,7 @@ from tailrace.runtime.config.property import Property, Support
 from tailrace.spark_consumer.config.definition import definition
 from tailrace.spark_consumer.sink.plugin import installed_sinks
 from tests.docs.commands import tailrace_options
-from tests.docs.hints import UNKNOWN, Hint, hints
+from tests.docs.hints import FOLDERS, UNKNOWN, Hint, hints
 from tests.docs.samples import ROOT
 
 VERB: Final = re.compile(
@@ -52,7 +52,7 @@ _TABLES: Final = [
 
 @pytest.fixture(scope="module")
 def found() -> list[Hint]:
-    return list(hints())
+    return [hint for folder in FOLDERS for hint in hints(folder)]
 
 
 def properties(name: str) -> list[Property]:
@@ -108,10 +108,12 @@ def test_commands_and_pages_in_hints_exist(found: list[Hint]) -> None:
     """An option that follows no command is one of the command that has failed."""
     options = tailrace_options()
     every = set().union(*options.values())
+    metrics = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     for hint in found:
         text = re.sub(r"kafka-configs\.sh .*", "", hint.text)
         for command, arguments in re.findall(r"\btailrace ([a-z]+)((?: --[a-z-]+(?: [^\s-]\S*)?)*)", text):
             assert command in options, hint
             assert {*re.findall(r"--[a-z-]+", arguments)} <= options[command], hint
         assert {*re.findall(r"(?<!\w)--[a-z-]+", text)} <= every, hint
+        assert all(name in metrics for name in re.findall(r"\bcdc_\w+", text)), hint
         assert all((ROOT / page).is_file() for page in re.findall(r"docs/[\w./-]+\w", text)), hint

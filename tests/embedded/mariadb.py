@@ -95,7 +95,8 @@ class MariaDbServer(SupervisedServer):
             shutil.copytree(_template(self.version), data)
         users = self.directory / "users.sql"
         users.write_text(
-            f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}';\nGRANT ALL ON *.* TO {USER}@'%';\n",
+            f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}';\n"
+            f"GRANT ALL ON *.* TO {USER}@'%' WITH GRANT OPTION;\n",
             encoding="utf-8",
         )
         own: dict[str, object] = {

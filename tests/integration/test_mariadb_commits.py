@@ -31,6 +31,7 @@ from tests.integration.test_engine_commits import (
 )
 from tests.support.capture import eventually
 from tests.support.commit_hold import KINDS, prepare_commit
+from tests.support.hint_statements import check_hints
 from tests.support.mariadb import family
 from tests.support.replication import run
 from tests.support.unseen_commits import held, release
@@ -161,6 +162,10 @@ def test_statements_that_commit_nothing_do_not_hold_a_snapshot(server: MySqlServ
     """A query, a wait for a lock or a sleep may last for hours in a transaction that has changed rows."""
     queries = {states: statement for states, statement in BUSY.items() if not statement.startswith("UPDATE d.n")}
     check_busy(server, take_low, queries)
+
+
+def test_what_hints_name_exists(server: MySqlServer) -> None:
+    check_hints(server)
 
 
 def test_open_transactions_do_not_hold_a_snapshot(server: MySqlServer) -> None:

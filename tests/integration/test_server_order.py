@@ -22,6 +22,7 @@ from tests.embedded.mysql import MySqlServer
 from tests.support.binlog import account_settings, settings_of
 from tests.support.capture import eventually
 from tests.support.commit_hold import KINDS, HeldServer, prepare_commit
+from tests.support.hint_statements import check_hints
 from tests.support.replication import REPLICA_SETTINGS, follow, run
 from tests.support.unseen_commits import SEMI_SYNC
 
@@ -184,6 +185,10 @@ def test_the_binlog_has_what_a_select_sees(server: HeldServer, kind: str) -> Non
     assert not failures, failures
     assert len({value for value, _ in pairs}) > 2
     assert all(at >= ends[value] for value, at in pairs)
+
+
+def test_what_hints_name_exists(server: HeldServer) -> None:
+    check_hints(server)
 
 
 @HELD_BY_A_REPLICA
