@@ -39,12 +39,13 @@ def check_hints(server: MySqlServer) -> None:
 
     variables = named(rf"\b(?!{_NO_VARIABLE})[a-z]+(?:_[a-z]+)+\b")
     lacking = {name for name in variables if not _has(server, name)}
-    assert lacking == {
+    expected = {
         name
         for name in variables
         for each in _UNKNOWN_TO.get(name, ())
         if f"{kind} {version}".startswith((each, f"{kind} {each}"))
     }
+    assert lacking == expected, f"{kind} {version}: {lacking ^ expected}"
     for setting in named(r"SET GLOBAL (\w+ ?= ?(?:'[^']*'|\w+))"):
         name = setting.partition("=")[0].strip()
         if name not in lacking:
