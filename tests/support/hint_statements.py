@@ -55,9 +55,14 @@ def check_hints(server: MySqlServer) -> None:
     run(server, *(f"SELECT 1 FROM {table} LIMIT 0" for table in named(r"information_schema\.\w+")))
     run(server, "CREATE USER hint", *(f"GRANT {each} ON *.* TO hint" for each in named(r"GRANT ([A-Z][A-Z ,]+) ON ")))
     run(server, "DROP USER hint", "CREATE DATABASE hint")
-    for action in named(rf"ALTER TABLE {UNKNOWN} ([A-Z][A-Z ]*[A-Z](?: utf8mb4)?)"):
+    for action in named(rf"ALTER TABLE {UNKNOWN} ((?:[A-Z]+|=\w+|utf8mb4|\({UNKNOWN}\)| (?=[A-Zu(]))+)"):
         definition = "(v VARCHAR(9))" + (" WITH SYSTEM VERSIONING" if "VERSIONING" in action else "")
-        run(server, f"CREATE TABLE hint.t {definition}", f"ALTER TABLE hint.t {action}", "DROP TABLE hint.t")
+        run(
+            server,
+            f"CREATE TABLE hint.t {definition}",
+            f"ALTER TABLE hint.t {action.replace(UNKNOWN, 'v')}",
+            "DROP TABLE hint.t",
+        )
     run(server, "DROP DATABASE hint")
 
 
