@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tailrace.producer.snapshot import splitter
 from tailrace.producer.snapshot.hooks import SnapshotHooks
 from tailrace.schemas.names import watermarks_topic
 from tests.support.capture import CaptureThread, eventually, properties, records_of
@@ -168,12 +169,22 @@ def test_faults_in_the_stream(
 
 
 def test_faults_in_an_initial_snapshot(
-    mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
+    mysql_server: MySqlServer,
+    kafka_broker: KafkaBroker,
+    prefix: str,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rows that cannot be written, a key that changes; another configuration is enough to try again."""
+    """Rows that cannot be written, an index without order, a key that changes.
+
+    Another configuration is enough to try again.
+    """
+    monkeypatch.setattr(splitter, "_MOST_SCANS", 2)
     tables = Tables(kafka_broker, prefix, database)
-    for name, column in {"first": "INT", "dated": "DATE", "large": "LONGBLOB", "rekeyed": "INT"}.items():
+    columns = {"first": "INT", "dated": "DATE", "hashed": "INT", "large": "LONGBLOB", "rekeyed": "INT"}
+    for name, column in columns.items():
         tables.create(name, column)
+    database.execute("ALTER TABLE hashed ENGINE=MEMORY")
 
     def change_key(split: Split) -> None:
         if split.table.table == "rekeyed" and split.number == 1 and not split.incremental:
@@ -186,10 +197,16 @@ def test_faults_in_an_initial_snapshot(
     small = {**SIGNALS, "incremental.snapshot.chunk.size": 3}
     settings = properties(mysql_server, kafka_broker, prefix, database.name, small)
     with CaptureThread(settings, SnapshotHooks(before_low=change_key)) as capture:
-        expected = {"first": "streaming", "dated": "error", "large": "error", "rekeyed": "streaming"}
+        expected = dict.fromkeys(columns, "error") | {"first": "streaming", "rekeyed": "streaming"}
         eventually(
-            lambda: _modes(capture) == expected and tables.different().keys() == {"dated", "large"}, "the others"
+            lambda: _modes(capture) == expected and tables.different().keys() == {"dated", "hashed", "large"},
+            "the others",
         )
+        found = capture.status.snapshot()["tables"][f"{database.name}.hashed"]
+        assert "each split would read the whole table" in found["error"]
+        database.execute("ALTER TABLE hashed ADD INDEX (id) USING BTREE")
+        expected["hashed"] = "streaming"
+        eventually(lambda: _modes(capture) == expected, "the table that has got an index")
         database.execute("UPDATE first SET v = 100 WHERE id = 1")
         database.execute("DELETE FROM dated WHERE id = 1")
         database.execute("DELETE FROM large WHERE id = 1")
