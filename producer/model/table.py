@@ -129,6 +129,8 @@ class CatalogTable:
     """Per text column."""
     is_key_logged: bool = False
     """Whether the log names ``index_key`` as the key of each row since the index is there."""
+    unique_keys: tuple[tuple[str, ...], ...] = ()
+    """The columns of all unique indexes without NULLs, prefixes and expressions."""
 
     @property
     def index_key(self) -> tuple[str, ...]:

@@ -318,6 +318,7 @@ def _definition(
         for index, parts in indexes.items()
         if all(column in required and prefix is None for column, prefix in parts)
     }
+    unique_keys = tuple(unique.values())
     # The binlog names the first one in the server's own order as the key, and the server marks its columns.
     marked = {row[0] for row in ordered if _text(row[_KEY]) == "PRI"}
     if marked and not keys and _leaves_out_locked(connection):
@@ -341,6 +342,7 @@ def _definition(
         ),
         primary_key=primary_key,
         unique_key=unique_key,
+        unique_keys=unique_keys,
         prefix_columns=frozenset(column for column, prefix in primary if column is not None and prefix is not None),
         collations={column.name: collation for column, collation in described if collation is not None},
         is_key_logged=bool(primary_key or unique_key) and marked == set(primary_key or unique_key),

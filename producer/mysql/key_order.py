@@ -45,10 +45,10 @@ def can_split_on(column: Column) -> bool:
 def splitting_columns(found: CatalogTable, key: Sequence[str]) -> tuple[KeyColumn, ...]:
     """Return the columns whose ranges cut the table: the usable prefix of its key; empty: it is read in one split.
 
-    Splits must be ranges of an index that identifies rows. A record key that is chosen by message.key.columns, or that
-    consists of the whole row, is not cut.
+    Splits must be ranges of an index that identifies rows: a record key that is chosen by message.key.columns, or that
+    consists of the whole row, is cut if such an index begins with its columns.
     """
-    if tuple(key) != tuple(found.index_key):
+    if not any(tuple(key) == index[: len(key)] for index in (found.index_key, *found.unique_keys)):
         return ()
     usable: list[KeyColumn] = []
     for name in key:

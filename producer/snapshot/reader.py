@@ -284,8 +284,9 @@ def _too_slow(task: SplitTask, rows: int, timeout_s: float) -> SplitTooSlowError
     hint = (
         "lower incremental.snapshot.chunk.size"
         if task.columns
-        else "its key cannot be split, so the table is one transaction: give it a primary key whose first column is a "
-        "number, text or a date, or leave it out of the snapshot with snapshot.include.collection.list"
+        else "its key cannot be split, so the table is one transaction: give it a primary key, or a "
+        "unique index on the columns of message.key.columns, whose first column is a number, text or a date, or leave "
+        "it out of the snapshot with snapshot.include.collection.list"
     )
     return SplitTooSlowError(
         "reading a split takes longer than a Kafka transaction may last",

@@ -84,8 +84,9 @@ class TableQueue:
         remedy = (
             "look at the load of the source and of Kafka, or lower incremental.snapshot.chunk.size"
             if cut
-            else "its key cannot be cut, so it is read at once: read it while few changes are made, or leave it out of "
-            "the snapshot with snapshot.include.collection.list"
+            else "its key cannot be cut, so it is read at once: read it while few changes are made, add a unique "
+            "index on the columns of message.key.columns, or leave it out of the snapshot with "
+            "snapshot.include.collection.list"
         )
         self.put_off(
             table,

@@ -66,6 +66,10 @@ SHAPES: dict[str, tuple[str, Sequence[tuple[object, ...]]]] = {
     "one row": ("id INT PRIMARY KEY, v INT", [(7, 7)]),
     "no row": ("id INT PRIMARY KEY, v INT", []),
     "a unique index for a key": ("u INT NOT NULL, v INT, UNIQUE KEY (u)", [(n, n) for n in range(120)]),
+    "a chosen key": (
+        "chosen VARCHAR(9) NOT NULL, id INT PRIMARY KEY, v INT, UNIQUE KEY (chosen)",
+        [(f"k{n * 7 % 120}", n, n) for n in range(120)],
+    ),
 }
 
 
@@ -93,7 +97,10 @@ def test_snapshot_of_each_shape_then_changes(
         database.executemany(f"INSERT INTO t VALUES ({', '.join(['%s'] * len(rows[0]))})", rows)
     database.execute("ANALYZE TABLE t")  # the method of the cut is chosen by the statistics
 
-    settings = properties(mysql_server, kafka_broker, prefix, database.name, {"incremental.snapshot.chunk.size": CHUNK})
+    changes: dict[str, object] = {"incremental.snapshot.chunk.size": CHUNK}
+    if "chosen" in columns:
+        changes["message.key.columns"] = f"{database.name}.t:chosen"
+    settings = properties(mysql_server, kafka_broker, prefix, database.name, changes)
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()
         database.execute("UPDATE t SET v = 1000 WHERE v IS NOT NULL LIMIT 40")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,17 @@ def test_a_column_whose_weights_are_not_its_order_ends_the_splitting_columns() -
         if collation not in NOT_SORTABLE:
             expected.append(KeyColumn(text, collation, pads=True))
         assert list(splitting_columns(found, table.key)) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [("ab", "ab"), ("a", "a"), ("ba", ""), ("b", ""), ("c", "c"), ("cb", "cb"), ("ca", ""), ("abc", ""), ("", "")],
+)
+def test_a_chosen_key_is_cut_if_an_index_begins_with_it(key: str, names: str) -> None:
+    columns = tuple(Column(name, "int", nullable=False) for name in "abc")
+    table = Table(TableId("d", "t"), columns, ("a", "b"))
+    found = CatalogTable(table, ("a", "b"), ("b", "c"), frozenset(), {}, unique_keys=(("c", "b", "a"),))
+    assert "".join(each.column.name for each in splitting_columns(found, tuple(key))) == names
 
 
 @given(st.lists(st.tuples(*[st.none() | st.tuples(st.integers(0, 3), st.integers(0, 3))] * 2), max_size=4))
