@@ -47,6 +47,10 @@ class TailraceError(Exception):
         """Add values that the caller knows; those of the raiser stay."""
         self.context = {**context, **self.context}
 
+    def fields(self) -> dict[str, object]:
+        """Return what a state and the status may keep: all but the context."""
+        return {"class": type(self).__name__, "message": self.message, "hint": self.hint}
+
     def __str__(self) -> str:
         context = "".join(f"\n  {name}: {value}" for name, value in self.context.items())
         return self.message + context + (f"\n  hint: {self.hint}" if self.hint else "")
@@ -62,6 +66,11 @@ class MultipleProblemsError(TailraceError):
         title = self.one if len(problems) == 1 else self.many
         super().__init__(f"{len(problems)} {title}:\n" + "\n".join(f"- {problem}" for problem in problems))
         self.problems = tuple(problems)
+
+    def fields(self) -> dict[str, object]:
+        """Return the problems as a list."""
+        title = self.message.partition(":\n")[0]
+        return super().fields() | {"message": title, "problems": list(self.problems)}
 
 
 class ConfigError(MultipleProblemsError):

@@ -1,4 +1,7 @@
-"""The log of a process on stderr: events with keys and values, as text for people or as one JSON object a line."""
+"""The log of a process on stderr: events with keys and values, as text for people or as one JSON object a line.
+
+An error as a value is an object in JSON: ``class``, ``message``, ``hint``, ``context``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any, Literal
 import orjson
 import structlog
 
+from tailrace.runtime.errors import TailraceError
 from tailrace.runtime.printable import printable, printable_lines
 
 LogFormat = Literal["auto", "json", "text"]
@@ -47,10 +51,16 @@ def _escape(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]
 
     Otherwise a text could look like another log line, or control the terminal. The lines of a traceback are indented.
     """
-    texts = {name: value for name, value in event.items() if isinstance(value, str)}
+    texts = {name: str(value) for name, value in event.items() if isinstance(value, str | Exception)}
     return event | {name: (printable_lines if name == "exception" else printable)(text) for name, text in texts.items()}
 
 
 def _json(event: dict[str, Any], **_: Any) -> str:
     # A log that cannot write a value, such as offsets by the number of a partition, would end what it tells of.
-    return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    return orjson.dumps(event, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, TailraceError):
+        return value.fields() | {"context": {name: str(each) for name, each in value.context.items()}}
+    return str(value)

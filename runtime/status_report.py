@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -77,6 +78,14 @@ def duration(seconds: float | None) -> str:
     unit, size = next(((name, size) for name, size, since in _UNITS if seconds >= since), ("s", 1.0))
     number = seconds / size
     return f"{number:,.1f} {unit}" if number < 10 else f"{number:,.0f} {unit}"
+
+
+def last_error(found: Mapping[str, Any] | None) -> str:
+    """Return the ``last_error`` of a /status for people."""
+    if found is None:
+        return ""
+    texts = (found["message"], *found.get("problems", ()), found["hint"])
+    return f"{duration(max(0.0, time.time() - found['ts_ms'] / 1000))} ago: {'; '.join(filter(None, texts))}"
 
 
 def lines_of(report: ProgramReport, room: int | None) -> Iterator[str]:

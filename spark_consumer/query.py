@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from tailrace.runtime.errors import ConfigError
+from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.schemas.names import watermarks_topic
 from tailrace.spark_consumer.config import ConsumerConfig
 from tailrace.spark_consumer.errors import as_tailrace_error
@@ -142,6 +142,9 @@ class RunningQuery:
             if self._available_now and not self._stopping.is_set():
                 self._finish_available()
             self._status.stopped("stopped")
+        except TailraceError as error:
+            self._status.failed(error)
+            raise
         except BaseException:
             self._status.stopped("failed")
             raise

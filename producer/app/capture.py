@@ -99,10 +99,9 @@ def _run_sessions(
             status.table_failed(error.table, fault.reason, fault.at)
         elif retry and isinstance(error, PositionMovedError):
             log.info("a new session begins where a signal has set the stream")
-        elif retry:
-            log.warning("restarting from the stored state", error=str(error))
-            # Without the context: a statement contains keys, and the status needs no password.
-            status.failed(str(error).partition("\n")[0])
+        elif retry and isinstance(error, TailraceError):
+            log.warning("restarting from the stored state", error=error)
+            status.failed(error)
         return retry
 
     try:
@@ -123,4 +122,4 @@ def _run_sessions(
                 # It has run with this configuration: what a server or a file is now can pass, and a restart goes on.
                 error.exit_code = ExitCode.ERROR
             raise
-        log.warning("stopped without a last commit: the next start reads again what is missing", error=str(error))
+        log.warning("stopped without a last commit: the next start reads again what is missing", error=error)

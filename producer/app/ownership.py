@@ -80,7 +80,7 @@ class Ownership:
                 log.warning(
                     "waiting for Kafka: its state topic says which instance owns the prefix", error=error.message
                 )
-                self._status.failed(error.message)
+                self._status.failed(error)
                 if self._stop.wait(_RETRY_S):
                     return None
             except KafkaRequestError:

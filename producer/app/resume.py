@@ -86,14 +86,14 @@ def resume_point(source: Source, state: State, rules: ResumeRules, stopped: thre
             log.warning(
                 "the stored offset cannot be resumed: changes since then are lost, all tables are read again, and "
                 "readers are told that the earlier rows of the tables are gone",
-                reason=str(error),
+                reason=error,
             )
         else:
             log.error(
                 "the stored offset cannot be resumed: changes up to the end of the binlog are lost",
                 lost_from=stored.position.to_json(),
                 lost_to=position.to_json(),
-                reason=str(error),
+                reason=error,
                 hint="request a snapshot of the tables that changed: topics and targets keep rows that are deleted or "
                 "different by now; or set snapshot.mode=when_needed for the next time",
             )
@@ -129,7 +129,7 @@ def _moved(
     except BinlogError as error:
         log.error(
             "the stream cannot begin where a signal has set it, and goes on where it was",
-            reason=str(error),
+            reason=error,
             **target.to_json(),
         )
         return None

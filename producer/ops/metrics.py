@@ -139,6 +139,9 @@ class StatusCollector(Collector):
         for name, text, field in _TIMES:
             if now["stream"][field]:
                 yield _gauge(name, text, server, now["stream"][field] / 1_000_000)
+        if (error := now["last_error"]) is not None:
+            text = "Unix time of the last error that ended a session"
+            yield _gauge("tailrace_last_error_timestamp_seconds", text, server, error["ts_ms"] / 1000)
         for name, text, path in _PROCESS_COUNTERS:
             counter = CounterMetricFamily(name, text, labels=["server"])
             counter.add_metric([server], float(_at(now, path)))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.status import FAULT_REMEDY, Phase
-from tailrace.runtime.status_report import ProgramReport, TableReport, duration, in_seconds
+from tailrace.runtime.status_report import ProgramReport, TableReport, duration, in_seconds, last_error
 
 
 def report(status: Mapping[str, Any]) -> ProgramReport:
@@ -20,7 +20,7 @@ def report(status: Mapping[str, Any]) -> ProgramReport:
         "until purge": duration(stream["purge_left_s"]),
         "held by": f"{stream['held_by']}, for {duration(in_seconds(stream['held_ms']))}" if stream["held_by"] else "",
         "snapshots": _snapshots(status["signals"]),
-        "last error": status["error"],
+        "last error": last_error(status["last_error"]),
     }
     words = [
         status["phase"],

@@ -14,6 +14,7 @@ from tailrace.producer.model.protocols import LogDistance
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.ops.counts import StreamStatus, TableStatus
+from tailrace.runtime.errors import TailraceError
 from tailrace.runtime.versions import program_version
 from tailrace.runtime.webhook import Webhook, WebhookEvent
 from tailrace.schemas.rowkind import Op
@@ -66,7 +67,7 @@ class Status:
         self._lock = threading.Lock()
         self._phase = Phase.STARTING
         self._connected = False
-        self._error = ""
+        self._last_error: dict[str, object] | None = None
         self._waiting = False
         self._tables: dict[TableId, TableStatus] = {}
         self._stream = StreamStatus()
@@ -88,17 +89,15 @@ class Status:
 
     # -- the process --
 
-    def phase(self, phase: Phase, *, error: str = "") -> None:
-        """Set the phase. ``error`` says why the last session ended; it is reported until the stream is connected."""
+    def phase(self, phase: Phase) -> None:
         with self._lock:
             self._phase = phase
-            self._error = error or self._error
 
     def connected(self, prefix: str) -> None:
         """The stream is connected. Tables under snapshot are forgotten: the session counts their splits from 0."""
         with self._lock:
             self.prefix = prefix
-            self._connected, self._error = True, ""
+            self._connected = True
             self._looped_at = time.monotonic()
             self._phase = Phase.SNAPSHOT
             self._tables = {table: s for table, s in self._tables.items() if s.mode in _DONE}
@@ -114,8 +113,11 @@ class Status:
             self._stream.moves += 1
             self._connected, self._phase = False, Phase.STARTING
 
-    def failed(self, error: str) -> None:
-        self.phase(Phase.STARTING, error=error)
+    def failed(self, error: TailraceError) -> None:
+        """A session has ended, or cannot begin; the error is told until there is another one."""
+        with self._lock:
+            self._phase = Phase.STARTING
+            self._last_error = error.fields() | {"ts_ms": time.time_ns() // 1_000_000}
 
     def _current_phase(self) -> Phase:
         """Return the phase; a snapshot is complete when its last table is."""
@@ -321,7 +323,7 @@ class Status:
             stream = asdict(self._stream) | {"lag_ms": self._lag_ms(now)} | self._log_status(now)
             held, since = self._held or (None, 0.0)
             received_at = self._received_at
-            phase, error, connected = self._current_phase().value, self._error, self._connected
+            phase, last_error, connected = self._current_phase().value, self._last_error, self._connected
             waiting = self._waiting
         tables = {str(table): asdict(status) for table, status in sorted(copies, key=lambda item: item[0])}
         stream["held_by"] = str(held or "")
@@ -334,7 +336,7 @@ class Status:
             "prefix": self.prefix,
             "version": program_version(),
             "phase": phase,
-            "error": error,
+            "last_error": last_error,
             "connected": connected,
             "live": self.live,
             "uptime_ms": round((now - self._started_at) * 1000),

@@ -87,6 +87,6 @@ class IncrementalSnapshotRunner:
     def _cancel(self, error: TableUnreadableError) -> SourceUnavailableError:
         """Cancel the incremental snapshot of an unreadable table; no reader is active. Return the error to raise."""
         table, request = error.table, error.request
-        log.error("an incremental snapshot was cancelled: its table cannot be read", table=str(table), error=str(error))
+        log.error("an incremental snapshot was cancelled: its table cannot be read", table=str(table), error=error)
         self._mailbox.call(lambda: self._coordinator.cancel_incremental(table, request))
         return SourceUnavailableError("an incremental snapshot was cancelled", table=str(table))

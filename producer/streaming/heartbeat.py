@@ -90,4 +90,4 @@ class HeartbeatAction:
                 self._session.execute(self._sql)
             except SourceError as error:
                 if not self._closing:
-                    log.warning("heartbeat.action.query failed", error=str(error))
+                    log.warning("heartbeat.action.query failed", error=error)

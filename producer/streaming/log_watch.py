@@ -55,7 +55,7 @@ class LogWatch:
             except TailraceError as error:
                 if not self._closing.is_set() and not self._failed:
                     self._failed = True
-                    log.warning("the binlog of the source cannot be measured", error=str(error))
+                    log.warning("the binlog of the source cannot be measured", error=error)
             else:
                 self._failed = False
                 if distance is not None:

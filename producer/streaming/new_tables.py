@@ -391,7 +391,7 @@ class NewTables:
             self._context.tables.topics.release(table)  # nothing of it is in its topic
             self._context.transaction.store(table_key(table), TableState(TableMode.ERROR).to_json())
         if self._context.status.table_failed(table, error.message, fault.at if fault is not None else None):
-            log.error("a table is not captured: its changes are skipped", table=str(table), error=str(error))
+            log.error("a table is not captured: its changes are skipped", table=str(table), error=error)
         self._rejected[table] = (definition, time.monotonic() + _RETRY_S)
 
 

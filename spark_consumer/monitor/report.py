@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tailrace.runtime.status_report import ProgramReport, TableReport, duration, in_seconds
+from tailrace.runtime.status_report import ProgramReport, TableReport, duration, in_seconds, last_error
 
 
 def report(status: Mapping[str, Any]) -> ProgramReport:
@@ -20,6 +20,7 @@ def report(status: Mapping[str, Any]) -> ProgramReport:
         else f"{status['batch']}, {duration(max(0.0, time.time() - ended_at))} ago, "
         f"took {duration(status['last_batch_seconds'])}",
         "this batch": f"runs for {duration(running_s)}" if running_s else "",
+        "last error": last_error(status["last_error"]),
     }
     return ProgramReport(
         state=status["state"],

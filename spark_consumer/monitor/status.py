@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from prometheus_client import Histogram
 
+from tailrace.runtime.errors import TailraceError
 from tailrace.runtime.http import program_registry
 from tailrace.runtime.versions import program_version
 from tailrace.spark_consumer.monitor.metrics import StatusCollector
@@ -158,6 +159,7 @@ class Status:
         self._started: float | None = None
         self._last_end: float | None = None
         self._state = "starting"
+        self._last_error: dict[str, Any] | None = None
         self.phases = Phases()
         self.registry = program_registry("consumer", StatusCollector(self.as_dict))
         self._seconds = Histogram(
@@ -173,6 +175,12 @@ class Status:
         """The query has ended."""
         with self._lock:
             self._state = reason
+
+    def failed(self, error: TailraceError) -> None:
+        """The query has ended with an error."""
+        with self._lock:
+            self._state = "failed"
+            self._last_error = error.fields() | {"ts_ms": time.time_ns() // 1_000_000}
 
     def batch_started(self, batch_id: int, planned: Mapping[str, int]) -> None:
         """A batch has begun; ``planned`` are its offsets by topic."""
@@ -240,6 +248,11 @@ class Status:
             self._positions = dict(tables)
             for topic in filter(self._is_parked, tables):
                 self._table(topic)
+                position = self._positions[topic]
+                ts_ms = int(1000 * (position.get("parked_at") or 0))
+                if self._last_error is None or ts_ms > self._last_error["ts_ms"]:
+                    named = {"topic": topic, "message": position["reason"], "hint": position["hint"]}
+                    self._last_error = named | {"ts_ms": ts_ms}
 
     def _is_parked(self, topic: str) -> bool:
         return topic in self._positions and self._positions[topic]["reason"] is not None
@@ -326,6 +339,7 @@ class Status:
                 "version": program_version(),
                 "sink": self._sink,
                 "state": self._state,
+                "last_error": self._last_error,
                 "batch": self._batch,
                 "batches": self._batches,
                 "last_batch_seconds": round(self._batch_s, 3),

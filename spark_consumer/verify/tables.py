@@ -106,7 +106,7 @@ def compare_each(topics: Iterable[str], compare: Callable[[str], VerifiedTable],
             log.error(
                 "table not compared",
                 topic=topic,
-                error=str(as_tailrace_error(error, "the table cannot be compared")),
+                error=as_tailrace_error(error, "the table cannot be compared"),
             )
         codes.add(result.code)
         run.add(topic, result, time.monotonic() - started)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
+from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.monitor.metrics import TABLE_STATES
 from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import SnapshotStatus, TableResult
@@ -46,14 +47,20 @@ def status_of_four() -> Status:
     return status
 
 
-def test_each_table_has_a_state() -> None:
-    found = tables(status_of_four())
+def test_each_table_has_a_state_and_the_last_error_is_named() -> None:
+    status = status_of_four()
+    found = tables(status)
 
     assert {topic: table["state"] for topic, table in found.items()} == {
         name: name for name in ("complete", "loading", "streaming", "parked")
     }
     assert found["loading"]["splits"] == {"done": 1, "expected": 3, "incomplete": 2}
     assert found["parked"]["parked"]["reason"] == "no schema"
+    parked = status.as_dict()["last_error"]
+    assert parked == {"topic": "parked", "message": "no schema", "hint": "publish it", "ts_ms": OLD_MS}
+    status.failed(SinkError("the query failed", hint="read the log", cause="sesame"))
+    now = status.as_dict()
+    assert (now["state"], now["last_error"]["class"], "sesame" in str(now)) == ("failed", "SinkError", False)
     assert found["complete"]["rows"] == {"insert": 4, "update_after": 2, "delete": 1}
     assert found["complete"]["newest_source_ms"] == OLD_MS
 

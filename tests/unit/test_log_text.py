@@ -7,6 +7,7 @@ import json
 import pytest
 import structlog
 
+from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.runtime.logging import configure_logging
 
 
@@ -50,7 +51,16 @@ def test_any_value_can_be_logged(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         configure_logging("json")
         structlog.get_logger().warning("behind", applied={0: 7, None: {1}}, cause=ValueError("x"))
+        structlog.get_logger().warning("ends", error=TailraceError("gone", hint="start it", size=5))
+        structlog.get_logger().warning("ends", error=ConfigError(["a: wrong"]))
+        configure_logging("text")
+        structlog.get_logger().warning("ends", error=TailraceError("gone", hint="start\nit"))
     finally:
         structlog.configure(**before)
-    line = json.loads(capsys.readouterr().err)
+    *lines, text = capsys.readouterr().err.splitlines()
+    line, error, problems = map(json.loads, lines)
+    assert error["error"] == {"class": "TailraceError", "message": "gone", "hint": "start it", "context": {"size": "5"}}
+    fields = {"message": "1 configuration problem", "problems": ["a: wrong"], "hint": "", "context": {}}
+    assert problems["error"] == {"class": "ConfigError", **fields}
+    assert r"gone\\n  hint: start\\nit" in text
     assert (line["event"], line["applied"], line["cause"]) == ("behind", {"0": 7, "null": "{1}"}, "x")

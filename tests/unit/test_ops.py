@@ -9,6 +9,7 @@ import time
 import orjson
 import pytest
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.kafka import native_sender
 from tailrace.producer.model.protocols import LogDistance
 from tailrace.producer.model.table import TableId
@@ -170,7 +171,7 @@ def test_lag_grows_while_the_source_or_kafka_is_silent() -> None:
     assert status.snapshot()["stream"]["lag_ms"] >= 10
 
     status.disconnected()
-    status.failed("the source is gone")
+    status.failed(SourceUnavailableError("the source is gone"))
     assert status.snapshot()["stream"]["lag_ms"] >= 10
 
 
@@ -189,17 +190,27 @@ def test_a_position_that_a_signal_sets_is_no_failure() -> None:
     status.moved()
     status.disconnected()
     now = status.snapshot()
-    assert (now["phase"], now["error"], now["connected"]) == ("starting", "", False)
+    assert (now["phase"], now["last_error"], now["connected"]) == ("starting", None, False)
     assert (now["stream"]["moves"], now["stream"]["disconnects"]) == (1, before)
 
 
 def test_a_new_session_counts_its_splits_from_0() -> None:
     """After a failure the stored splits are reported again, and must not count twice."""
     status = running()
-    status.failed("the server is gone")
+    status.failed(SourceUnavailableError("the server is gone", hint="start it", statement="SELECT 'sesame'"))
     status.disconnected()
     broken = status.snapshot()
-    assert (broken["phase"], broken["error"], broken["connected"]) == ("starting", "the server is gone", False)
+    assert (broken["phase"], broken["connected"]) == ("starting", False)
+    last = broken["last_error"]
+    assert abs(time.time() - last["ts_ms"] / 1000) < 60
+    assert last == {
+        "class": "SourceUnavailableError",
+        "message": "the server is gone",
+        "hint": "start it",
+        "ts_ms": last["ts_ms"],
+    }
+    found = endpoints(status).metrics.get_sample_value("tailrace_last_error_timestamp_seconds", {"server": "shop"})
+    assert found == last["ts_ms"] / 1000
     assert not status.ready
 
     status.connected("shop")
@@ -209,7 +220,7 @@ def test_a_new_session_counts_its_splits_from_0() -> None:
     status.split_read(ORDERS, rows=40)
 
     now = status.snapshot()
-    assert (now["snapshot"]["splits_done"], now["snapshot"]["rows_read"], now["error"]) == (1, 40, "")
+    assert (now["snapshot"]["splits_done"], now["snapshot"]["rows_read"], now["last_error"]) == (1, 40, last)
     assert now["stream"]["disconnects"] == 1
 
 
@@ -283,7 +294,7 @@ def test_not_live_when_the_loop_of_the_stream_stands_still(monkeypatch: pytest.M
     status.stream_loop()
     assert status.live
     monkeypatch.setattr("tailrace.producer.ops.status.LOOP_TIMEOUT_S", 0.0)
-    status.failed("lost")
+    status.failed(SourceUnavailableError("lost"))
     assert status.live
 
 

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
+from tailrace.producer.errors import SourceUnavailableError
 from tailrace.producer.model.protocols import LogDistance
 from tailrace.producer.model.table import TableId
 from tailrace.producer.model.table_mode import TableMode
@@ -152,13 +153,13 @@ def test_a_program_that_does_not_answer_is_named_with_its_address(tmp_path: Path
 def test_a_session_that_has_ended_is_not_well(tmp_path: Path) -> None:
     status = streaming()
     status.disconnected()
-    status.failed("the source is silent")
+    status.failed(SourceUnavailableError("the source is silent", hint="start it"))
     with serving(status, tmp_path) as producer:
         code, text = shown(*producer)
 
     assert code == 3, text
     assert "starting, not connected" in text
-    assert "last error   the source is silent" in text
+    assert re.search(r"last error +\S+ s ago: the source is silent; start it\n", text)
 
 
 def test_another_program_at_the_address_does_not_count(tmp_path: Path) -> None:
@@ -226,6 +227,7 @@ def test_a_metric_means_the_same_in_both_programs_and_is_documented() -> None:
     status = streaming()
     status.stream_transaction(ts_us=1)
     status.log_measured(LogDistance(0, 0, 0, 60.0, None, None), valid_s=60.0)
+    status.failed(SourceUnavailableError("gone"))
     producer, consumer = families(endpoints(status).metrics), families(query().registry)
 
     assert {name: producer[name] for name in producer.keys() & consumer.keys()} == {

@@ -232,7 +232,7 @@ class BinlogHistory:
                 raise  # it says nothing of the file
             except (BinlogError, SchemaError) as error:
                 # Its rest may have the end of each XA PREPARE before it, and another one of the same xid.
-                log.warning("a binlog file before the capture cannot be read to its end", file=file, error=str(error))
+                log.warning("a binlog file before the capture cannot be read to its end", file=file, error=error)
                 raise TransactionNotFoundError(f"{file} cannot be read to its end, and may have it") from error
             searched += sizes[file]
             found = opened.pop(ended.xid, None)
