@@ -74,7 +74,7 @@ _PROGRAM: Final = Program(
 
 def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
     """Take snapshots and stream changes to Kafka, until SIGTERM or SIGINT."""
-    with _configured(config, settings, debug) as loaded:
+    with _configured(config, settings, debug, in_log=True) as loaded:
         gc.disable()  # imports make no garbage: collections meanwhile are a tenth of their time
         # The database and Kafka clients are imported late, so that an error of the configuration appears at once.
         from tailrace.producer.app.capture import run  # noqa: PLC0415
@@ -275,9 +275,11 @@ def stop_on_signals(limit_s: float = _STOP_LIMIT_S) -> threading.Event:
 
 
 @contextmanager
-def _configured(config: Path | None, settings: list[str] | None, debug: bool) -> Iterator[ProducerConfig]:
+def _configured(
+    config: Path | None, settings: list[str] | None, debug: bool, *, in_log: bool = False
+) -> Iterator[ProducerConfig]:
     """Load the configuration; report errors, also those of the block."""
-    with reporting_errors(debug=debug):
+    with reporting_errors(debug=debug, in_log=in_log):
         loaded = load(config, os.environ, parse_settings(settings))
         yield loaded
 

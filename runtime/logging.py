@@ -46,6 +46,11 @@ def configure_logging(format_: LogFormat = "auto", level: LogLevel = "info") -> 
     )
 
 
+def is_json() -> bool:
+    """Return whether the log of this process is set up, as JSON."""
+    return isinstance(structlog.get_config()["processors"][-1], structlog.processors.JSONRenderer)
+
+
 def _escape(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
     """Escape line breaks and control characters of texts, which may come from other systems.
 

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--debug", action="store_true", help="print the traceback of an error")
     parsed = parser.parse_args(arguments)
     interrupt_on(signal.SIGINT)  # until the query runs
-    with reporting_errors(debug=parsed.debug):
+    with reporting_errors(debug=parsed.debug, in_log=True):
         run(configuration.load(parsed.config))
     return 0
 

@@ -62,7 +62,7 @@ def consume(
     debug: Debug = False,
 ) -> None:
     """Apply the change events of a topic prefix to tables or changelogs, with Spark in this process."""
-    with reporting_errors(debug=debug):
+    with reporting_errors(debug=debug, in_log=True):
         # Spark takes a second to import.
         from tailrace.spark_consumer.config import describe, load  # noqa: PLC0415
 

@@ -91,7 +91,7 @@ def test_paused_instance_ends_when_it_resumes(
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
     log = first.log.read_text()
     assert "another producer with this topic.prefix has taken over" in log
-    assert f"pid: {second.pid}" in log
+    assert f'"pid":"{second.pid}"' in log
 
 
 def test_idle_instance_whose_binlog_stream_the_other_one_ended_names_it(
@@ -114,7 +114,7 @@ def test_idle_instance_whose_binlog_stream_the_other_one_ended_names_it(
 
     log = first.log.read_text()
     assert "another producer with this topic.prefix has taken over" in log
-    assert f"pid: {second.pid}" in log
+    assert f'"pid":"{second.pid}"' in log
 
 
 @pytest.mark.parametrize("busy", [True, False], ids=["in-a-transaction", "idle"])
@@ -139,7 +139,7 @@ def test_instance_that_is_fenced_ends_also_before_the_other_one_has_its_generati
 
     log = first.log.read_text()
     assert "another producer with this topic.prefix has taken over" in log
-    assert f"pid: {os.getpid()}" in log
+    assert f'"pid":"{os.getpid()}"' in log
 
 
 def test_later_instance_goes_on_if_an_earlier_one_fences_it(
@@ -220,7 +220,7 @@ def test_of_many_takeovers_under_load_the_newer_instance_always_wins(
             newer.start()
             eventually(lambda: not older.running() or not newer.running(), "the end of one of them", 120)  # noqa: B023
             assert (older.wait(), newer.running()) == (1, True), newer.log.read_text()[-3000:]
-            assert f"pid: {newer.pid}" in older.log.read_text()
+            assert f'"pid":"{newer.pid}"' in older.log.read_text()
             older = newer
     finally:
         stop.set()

@@ -378,6 +378,7 @@ def test_a_query_does_not_start_with_faults_and_names_them_all(
         "transforms.o.projection": "*, uper(name) AS loud, nn + 1 AS more",
         "transforms.p.source-table": "shop\\.people",
         "transforms.p.filter": "n",
+        "log.format": "text",
     }
 
     done = run_app(given, tmp_path)

@@ -46,6 +46,12 @@ class SupervisedProcess(CaptureProcess):
         return None
 
 
+def last_error(log: bytes) -> str:
+    """Return the error with which a producer has ended the last time; empty if there is none."""
+    ends = [line for line in log.splitlines() if b'"level":"critical"' in line]
+    return str(orjson.loads(ends[-1])["error"]) if ends else ""
+
+
 @dataclass
 class RoundContext:
     """What a fault can break."""
@@ -79,11 +85,11 @@ class RoundContext:
         """Start the producer again, which has ended by itself: it must have said why."""
         written = self.log.read_bytes()[self.read :]
         self.read += len(written)
-        text = written.decode(errors="replace")
-        _, found, error = text.rpartition("\nerror: ")
-        if not found:
+        error = last_error(written)
+        if not error:
+            text = written.decode(errors="replace")
             raise SoakError(f"the producer ended without an error; log: {self.log}\n{text[-2000:]}")
-        self.ends[re.sub(r"\d+", "N", " ".join(error.split()))[:400]] += 1
+        self.ends[re.sub(r"\d+", "N", error)[:400]] += 1
         self.producer.start()
 
     def pids(self) -> list[int]:
@@ -208,7 +214,7 @@ def second_instance(context: RoundContext) -> None:
         time.sleep(0.1)
     both = other.running() and context.producer.running()
     taken = other.running() and REPLACED in context.log.read_bytes()[before:]
-    lost = ran and not other.running() and REPLACED in other.log.read_bytes().rpartition(b"\nerror: ")[2]
+    lost = ran and not other.running() and REPLACED.decode() in last_error(other.log.read_bytes())
     other.kill()
     if both or lost:
         what = "ends the second one" if lost else f"runs for {TAKEOVER_S:.0f} s after the second one was started"

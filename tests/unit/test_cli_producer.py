@@ -102,7 +102,10 @@ def test_unreachable_server_is_reported_without_traceback(config: str) -> None:
     ended = command("produce", "--config", config)
 
     assert ended.returncode == 75
-    assert "127.0.0.1:1" in ended.stderr
+    last = json.loads(ended.stderr.splitlines()[-1])  # off a terminal the log is JSON, and the error a part of it
+    assert (last["level"], last["exit_code"], last["error"]["class"]) == ("critical", 75, "SourceUnavailableError")
+    assert "127.0.0.1:1" in str(last["error"])
+    assert last["error"]["hint"]
     assert "Traceback" not in ended.stderr
     assert "hush" not in ended.stderr
 

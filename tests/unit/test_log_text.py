@@ -7,6 +7,7 @@ import json
 import pytest
 import structlog
 
+from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.errors import ConfigError, TailraceError
 from tailrace.runtime.logging import configure_logging
 
@@ -53,12 +54,16 @@ def test_any_value_can_be_logged(capsys: pytest.CaptureFixture[str]) -> None:
         structlog.get_logger().warning("behind", applied={0: 7, None: {1}}, cause=ValueError("x"))
         structlog.get_logger().warning("ends", error=TailraceError("gone", hint="start it", size=5))
         structlog.get_logger().warning("ends", error=ConfigError(["a: wrong"]))
+        with pytest.raises(SystemExit, match="1"), reporting_errors(in_log=True):
+            raise KeyError("k\nv")
         configure_logging("text")
         structlog.get_logger().warning("ends", error=TailraceError("gone", hint="start\nit"))
     finally:
         structlog.configure(**before)
     *lines, text = capsys.readouterr().err.splitlines()
-    line, error, problems = map(json.loads, lines)
+    line, error, problems, unknown = map(json.loads, lines)
+    assert (unknown["level"], unknown["exit_code"]) == ("critical", 1)
+    assert (unknown["error"]["class"], unknown["error"]["message"]) == ("KeyError", r"'k\nv'")
     assert error["error"] == {"class": "TailraceError", "message": "gone", "hint": "start it", "context": {"size": "5"}}
     fields = {"message": "1 configuration problem", "problems": ["a: wrong"], "hint": "", "context": {}}
     assert problems["error"] == {"class": "ConfigError", **fields}

@@ -72,16 +72,18 @@ def test_what_a_driver_says_is_found_in_its_log(tmp_path: Path) -> None:
         "hint": "restore it",
         "event": "table parked; the others go on",
     }
-    driver.log.write_text("error: earlier\n  hint: h\n", encoding="utf-8")
+    earlier, later = (
+        json.dumps({"error": {"message": message, "hint": "start"}, "level": "critical"}, separators=(",", ":"))
+        for message in ("earlier", "3 tables are parked")
+    )
+    driver.log.write_text(f"{earlier}\n", encoding="utf-8")
     said = Said(driver)
     assert (said.error(), said.parked("a", "")) == ("", False)
 
     with driver.log.open("a", encoding="utf-8") as log:
-        log.write(
-            f"{json.dumps(parked, separators=(',', ':'))}\nWARN x\nerror: 3 tables are parked\n  hint: start\nWARN y\n"
-        )
+        log.write(f"{json.dumps(parked, separators=(',', ':'))}\nWARN x\n{later}\nWARN y\n")
 
     assert said.parked("a", "7.json")
     assert not said.parked("b", "7.json")
-    assert said.error() == "error: 3 tables are parked\n  hint: start"
+    assert said.error() == str({"message": "3 tables are parked", "hint": "start"})
     assert complaints([driver.log]) == {"parked: … is empty": 1, "ended: earlier": 1, "ended: N tables are parked": 1}

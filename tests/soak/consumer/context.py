@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.bench.usage import descendants
 from tests.embedded.kafka import KafkaBroker
@@ -148,9 +148,8 @@ class Said:
         return any(each["topic"] == topic and word in each["reason"] and each["hint"] for each in _parked(self.text))
 
     def error(self) -> str:
-        """Return the error that the driver ended with, and its hint; '' if there is none."""
-        found = re.search(r"^error: .*(?:\n  .*)*", self.text, re.MULTILINE)
-        return found[0] if found else ""
+        """Return the error that the driver ended with; '' if there is none that has a hint."""
+        return next((str(error) for error in _ends(self.text) if error["hint"]), "")
 
 
 def complaints(logs: Iterable[Path]) -> Counter[str]:
@@ -159,7 +158,7 @@ def complaints(logs: Iterable[Path]) -> Counter[str]:
     for log in logs:
         text = log.read_text(errors="replace")
         found.update(f"parked: {_plain(each['reason'])}" for each in _parked(text))
-        found.update(f"ended: {_plain(line[7:])}" for line in text.splitlines() if line.startswith("error: "))
+        found.update(f"ended: {_plain(error['message'])}" for error in _ends(text))
         found.update(
             "read again: target behind" for line in text.splitlines() if "the target has not applied all" in line
         )
@@ -167,8 +166,15 @@ def complaints(logs: Iterable[Path]) -> Counter[str]:
 
 
 def _parked(text: str) -> list[dict[str, str]]:
-    lines = [line for line in text.splitlines() if line.startswith("{") and '"table parked; ' in line]
-    return [json.loads(line) for line in lines]
+    return _events(text, '"table parked; ')
+
+
+def _ends(text: str) -> list[dict[str, str]]:
+    return [each["error"] for each in _events(text, '"level":"critical"')]
+
+
+def _events(text: str, mark: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{") and mark in line]
 
 
 def _plain(reason: str) -> str:

@@ -90,7 +90,7 @@ def _stops(context: ConsumerContext, choose: Callable[[], Path]) -> None:
     context.start()
     context.wait(lambda: not context.consumer.running, f"the start ends because of {file}", running=False)
     error = said.error()
-    if str(file) not in error or "\n" not in error:
+    if str(file) not in error:
         raise NotRecoveredError(f"{file} is damaged, and the error is {error!r}; log: {context.consumer.log}")
     put_back()
     context.start()
