@@ -32,7 +32,9 @@
         │   └── RecordRefusedError    the broker has refused it, some time after it was sent
         ├── BatchRefusedError         the broker has refused several records that were sent at once (Retryable)
         ├── TopicsRefusedError        Kafka refuses to create topics
-        └── TransactionTimeoutError   the broker does not allow transactions of the requested duration
+        ├── TransactionTimeoutError   the broker does not allow transactions of the requested duration
+        └── KafkaUnavailableError
+            └── KafkaAuthenticationError    the brokers refuse the login
 """
 
 from __future__ import annotations
@@ -41,7 +43,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.producer.model.table import TableId
-from tailrace.runtime.errors import KafkaRequestError, MultipleProblemsError, Retryable, SchemaError, TailraceError
+from tailrace.runtime.errors import (
+    KafkaRequestError,
+    KafkaUnavailableError,
+    MultipleProblemsError,
+    Retryable,
+    SchemaError,
+    TailraceError,
+)
 from tailrace.runtime.exit_code import ExitCode
 
 if TYPE_CHECKING:
@@ -178,6 +187,12 @@ class ProducerFencedError(KafkaRequestError, Retryable):
 
     Either another producer with its id has registered, or a transaction was open for longer than its timeout.
     """
+
+
+class KafkaAuthenticationError(KafkaUnavailableError):
+    """The brokers refuse the login: at a start the configuration is wrong; later the password may be valid again."""
+
+    exit_code = ExitCode.CONFIG
 
 
 class RecordTooLargeError(KafkaRequestError):

@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tailrace.producer.errors import ProducerFencedError, TransactionTimeoutError
+from tailrace.producer.errors import KafkaAuthenticationError, ProducerFencedError, TransactionTimeoutError
 from tailrace.runtime.errors import KafkaRequestError, KafkaUnavailableError, TailraceError
 
 # The Python binding prefixes librdkafka's own error codes with an underscore, but they are public.
@@ -57,10 +57,12 @@ TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_L
 
 _FENCED: Final = frozenset({FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
+_REFUSED_LOGIN: Final = frozenset({AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+
 _UNREACHABLE: Final = frozenset(
     {
+        *_REFUSED_LOGIN,
         ALL_BROKERS_DOWN,
-        AUTHENTICATION,
         TRANSPORT,
         TIMED_OUT,
         TIMED_OUT_QUEUE,
@@ -168,6 +170,13 @@ def translate(exception: KafkaException, operation: str, *, cause: KafkaError | 
     if code not in _FINAL and (
         code in _UNREACHABLE or code in _PRODUCER_UNUSABLE or error.retriable() or error.txn_requires_abort()
     ):
+        if code in _UNREACHABLE and not _REFUSED_LOGIN.isdisjoint({code, code if cause is None else cause.code()}):
+            return KafkaAuthenticationError(
+                "Kafka refuses the login of this account",
+                hint="set producer.override.sasl.jaas.config (or kafka.sasl.username and kafka.sasl.password) to an "
+                "account that the brokers know, and producer.override.sasl.mechanism to one that they accept for it",
+                **context,
+            )
         return KafkaUnavailableError(
             "Kafka did not answer, or aborted a transaction",
             hint="check bootstrap.servers, the security settings, and that the brokers are up",

@@ -21,7 +21,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tailrace.producer.app.capture import run
-from tailrace.runtime.errors import KafkaRequestError
+from tailrace.runtime.errors import KafkaRequestError, exit_code_of
+from tailrace.runtime.exit_code import ExitCode
 from tests.embedded import supervised
 from tests.embedded.kafka import KafkaBroker
 from tests.support.capture import CaptureThread, configured, eventually, properties
@@ -70,6 +71,7 @@ class SecureBroker(KafkaBroker):
                 "listener.name.secure.plain.sasl.jaas.config": f"{MODULES}.plain.PlainLoginModule required "
                 'user_plain="plain-sesame";',
                 "listener.name.secure.scram-sha-256.sasl.jaas.config": f"{MODULES}.scram.ScramLoginModule required;",
+                "listener.name.secure.scram-sha-256.connections.max.reauth.ms": "3000",
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.location": authority.identity("broker"),
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -193,12 +195,38 @@ def test_a_topic_that_may_not_be_created_concerns_its_table_alone(
         eventually(lambda: not differs("lost") and not differs("well"), "equal tables")
 
 
+@pytest.mark.long  # the client finds out when the broker asks it to log in again
+def test_a_running_producer_names_a_password_that_is_no_longer_valid_and_goes_on_with_a_valid_one(
+    mysql_server: MySqlServer, secure_broker: SecureBroker, database: Database, prefix: str
+) -> None:
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    secure_broker.add_scram_user("rotated", "scram-sesame")
+    secure_broker.grant("rotated", prefix)
+    login = secure_broker.login("SCRAM-SHA-256", "rotated", "scram-sesame")
+    with CaptureThread(properties(mysql_server, secure_broker, prefix, database.name, login)) as capture:
+        capture.wait_snapshot()
+        secure_broker.add_scram_user("rotated", "other-sesame")
+        database.execute("INSERT INTO t VALUES (1)")
+
+        def is_refused() -> bool:
+            error = capture.status.snapshot()["last_error"]
+            return error is not None and error["class"] == "KafkaAuthenticationError"
+
+        eventually(is_refused, "the refused login in /status")
+        assert "sesame" not in str(capture.status.snapshot()["last_error"])
+        secure_broker.add_scram_user("rotated", "scram-sesame")
+        capture.wait_position(mysql_server)
+
+    records = read_topic(secure_broker.bootstrap, f"{prefix}.{database.name}.t")
+    assert [(record.json["op"], record.json["after"]["id"]) for record in records] == [("c", 1)]
+
+
 @pytest.mark.parametrize(
-    ("user", "password", "authority", "reason"),
+    ("user", "password", "authority", "reason", "code"),
     [
-        ("plain", "plain-sesame", "kafka", "denied"),
-        ("plain", "wrong-sesame", "kafka", "uthentication failed"),
-        ("plain", "plain-sesame", "other", "certificate verify failed"),
+        ("plain", "plain-sesame", "kafka", "denied", ExitCode.ERROR),
+        ("plain", "wrong-sesame", "kafka", "uthentication failed", ExitCode.CONFIG),
+        ("plain", "plain-sesame", "other", "certificate verify failed", ExitCode.TEMPFAIL),
     ],
     ids=["no rights", "wrong password", "unknown authority"],
 )
@@ -212,6 +240,7 @@ def test_reasons_are_named(  # noqa: PLR0917 - fixtures
     password: str,
     authority: str,
     reason: str,
+    code: ExitCode,
 ) -> None:
     """The first start ends soon with the cause, without a password."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
@@ -224,4 +253,5 @@ def test_reasons_are_named(  # noqa: PLR0917 - fixtures
         run(config, threading.Event())
 
     assert reason in str(caught.value)
+    assert exit_code_of(caught.value) == code
     assert "sesame" not in str(caught.value)

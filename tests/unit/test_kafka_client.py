@@ -8,14 +8,15 @@ from confluent_kafka import KafkaError, KafkaException
 from tailrace.producer.app.connection_settings import kafka_settings
 from tailrace.producer.config import load
 from tailrace.producer.config.java_client import client_options
-from tailrace.producer.errors import ProducerFencedError
+from tailrace.producer.errors import KafkaAuthenticationError, ProducerFencedError
 from tailrace.producer.kafka import topics
 from tailrace.producer.kafka.client import KafkaSettings, check_options
 from tailrace.producer.kafka.errors import NO_LEADER, UNKNOWN_PARTITION, translate
 from tailrace.producer.kafka.topics import TopicSpec, own_topics, request_batches
 from tailrace.producer.snapshot.reader import SnapshotReader
 from tailrace.producer.snapshot.workers import Message, SplitCommitting, SplitFailed, serve
-from tailrace.runtime.errors import ConfigError, KafkaRequestError, KafkaUnavailableError, Retryable
+from tailrace.runtime.errors import ConfigError, KafkaRequestError, KafkaUnavailableError, Retryable, exit_code_of
+from tailrace.runtime.exit_code import ExitCode
 from tailrace.schemas.names import state_topic, watermarks_topic
 
 BASE = {
@@ -175,6 +176,21 @@ def test_reader_reports_that_it_is_fenced() -> None:
     [failed] = sent
     assert isinstance(failed, SplitFailed)
     assert isinstance(failed.error, ProducerFencedError)
+
+
+@pytest.mark.parametrize("login", [KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED])
+def test_a_refused_login_names_the_settings_and_is_retried_by_a_running_producer(login: int) -> None:
+    """Most calls only time out: the client tells of its connections apart."""
+    refused = KafkaError(login, "Invalid username or password")
+    timed_out = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    for error in (translate(KafkaException(refused), "x"), translate(timed_out, "x", cause=refused)):
+        assert isinstance(error, KafkaAuthenticationError)
+        assert isinstance(error, Retryable)
+        assert exit_code_of(error) == ExitCode.CONFIG
+        assert "sasl.jaas.config" in error.hint
+        assert "Invalid username or password" in str(error)
+    too_large = KafkaException(KafkaError(KafkaError.INVALID_RECORD))
+    assert not isinstance(translate(too_large, "x", cause=refused), KafkaAuthenticationError)
 
 
 @pytest.mark.parametrize("code", sorted(NO_LEADER | UNKNOWN_PARTITION))
