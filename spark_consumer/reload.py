@@ -63,7 +63,7 @@ def _reload(spark: SparkSession, config: ConsumerConfig, topic: str, start: Star
     states.save(spark, topic, state, TableState())
     # The state names none of them any more, so nothing else removes them.
     CarryOver(config.checkpoint).remove_all(spark, topic)
-    RememberedDeletes(config.checkpoint).keep(spark, topic, ())
+    RememberedDeletes(config.checkpoint).remove_all(spark, topic)
     return starts
 
 

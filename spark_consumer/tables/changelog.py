@@ -59,7 +59,7 @@ class ChangelogTable(TablePart):
         before, after = self._load(spark)
         self._require_same_topic(before)
         self._require_end(before)
-        self._stored.carry_over.remove(spark, self._topic, before.released, before.held)
+        self._stored.carry_over.remove(spark, self._topic, before.released, before.held, before.step)
         if self._range is None:
             return self._run(spark, before, after, None, ())
         raw = self._reading.read(spark, self._range)
@@ -170,11 +170,12 @@ class ChangelogTable(TablePart):
         """Store the raw records that are held newly; return their folders, with the splits of the records."""
         held = found.where(fn.col("holder").isNotNull())
         rows = held.groupBy("holder").agg(fn.collect_set("split").alias("splits")).collect()
+        folder = ""
         if rows:
             identity = held.select("partition", "offset", "holder")
             records = raw.where(fn.col("value").isNotNull()).join(identity, ["partition", "offset"])
-            self._stored.carry_over.write(records, self._topic, step)
-        return {HeldFolder(row["holder"], step): tuple(sorted(row["splits"])) for row in rows}
+            folder = self._stored.carry_over.write(records, self._topic, step)
+        return {HeldFolder(row["holder"], folder): tuple(sorted(row["splits"])) for row in rows}
 
     def _store(
         self, spark: SparkSession, before: TableState, state: TableState, held: Mapping[HeldFolder, tuple[str, ...]]

@@ -247,6 +247,5 @@ class UpsertTable(TablePart):
         if not grown:
             return after
         above = after.lowest if after.passed.keys() >= self._ends.keys() else None
-        deletes.keep(spark, self._topic, known.deletes)
-        last = deletes.write(records, self._topic, step, above=above)
-        return after if last is None else replace(after, deletes={**after.deletes, step: last})
+        deletes.keep(spark, self._topic, known.deletes, before.step)
+        return replace(after, deletes={**after.deletes, **deletes.write(records, self._topic, step, above=above)})

@@ -50,9 +50,9 @@ def test_held_records_are_stored_once(
     written: list[int] = []
     write = CarryOver.write
 
-    def counted(self: CarryOver, held: DataFrame, topic: str, batch: int) -> None:
+    def counted(self: CarryOver, held: DataFrame, topic: str, batch: int) -> str:
         written.append(held.count())
-        write(self, held, topic, batch)
+        return write(self, held, topic, batch)
 
     monkeypatch.setattr(CarryOver, "write", counted)
     run = runner(KafkaBackend, spark, kafka_broker, prefix, tmp_path)

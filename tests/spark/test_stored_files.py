@@ -26,18 +26,25 @@ from tailrace.spark_consumer.files import (
     write_document,
 )
 from tailrace.spark_consumer.normalize.split_progress import RunProgress, SplitCounts, SplitProgress
-from tailrace.spark_consumer.normalize.stored_records import HeldFolder, MovedKeys
+from tailrace.spark_consumer.normalize.stored_records import (
+    CARRY_OVER_TYPE,
+    CarryOver,
+    HeldFolder,
+    MovedKeys,
+    RememberedDeletes,
+)
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
 from tailrace.spark_consumer.sink.parquet import _claim_in
 from tailrace.spark_consumer.sink.routing import Assignments
 from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
+from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.progress import TablePosition, TableProgress
 from tests.spark.running import run_query
 from tests.support.faulty_files import Faults, faulty_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TOPIC = "p.d.t"
 
@@ -245,8 +252,8 @@ def test_documents_without_a_version_open(spark: SparkSession, tmp_path: Path) -
         ends={0: 5, 1: 7},
         progress=SplitProgress({"s:1": SplitCounts(3, 1, 17)}, {"r": RunProgress(((0, 2),), {"first": "a"}, False)}),
         completed={"s:0": Sequence(1, 7, 10, 0, 0)},
-        held={HeldFolder("s:1", 2): ("s:1", "t:0")},
-        released=(HeldFolder("s:0", 1),),
+        held={HeldFolder("s:1", "2"): ("s:1", "t:0")},
+        released=(HeldFolder("s:0", "1"),),
         moved_keys=MovedKeys(1),
         topic_id="id",
     )
@@ -269,6 +276,46 @@ def test_documents_of_sinks_without_a_version_open(spark: SparkSession, tmp_path
     columns.write_text('{"fields":[{"metadata":{},"name":"id","nullable":true,"type":"integer"}],"type":"struct"}')
     assert read_document(spark, str(claim), _claim_in) == (TOPIC, "{}")
     assert read_document(spark, str(columns), tp.StructType.fromJson) == tp.StructType().add("id", tp.IntegerType())
+
+
+def test_two_drivers_remember_their_own_deletes(spark: SparkSession, tmp_path: Path) -> None:
+    """Both process a batch of one checkpoint, before one of them ends. What is lost nevertheless has a way on."""
+    columns = f"key binary, op string, seq {SEQUENCE_TYPE.simpleString()}"
+
+    def records(op: str, pos: int, *keys: str) -> DataFrame:
+        return spark.createDataFrame([(key.encode(), op, (1, 7, pos, 0, 0)) for key in keys], columns)
+
+    one, other = RememberedDeletes(str(tmp_path)), RememberedDeletes(str(tmp_path))
+    folders = one.write(records("d", 300, "a"), TOPIC, 3, above=None)
+    others = other.write(records("d", 300, "b"), TOPIC, 3, above=None)
+    other.keep(spark, TOPIC, others, 2)
+    older = records("u", 200, "a", "b")
+    assert [row["key"] for row in one.without_older(older, TOPIC, folders).collect()] == [b"b"]
+    assert [row["key"] for row in other.without_older(older, TOPIC, others).collect()] == [b"a"]
+
+    other.keep(spark, TOPIC, others, 3)
+    with pytest.raises(StoredFileError, match=f"lacks remembered deletes of topic {TOPIC}") as caught:
+        one.without_older(older, TOPIC, folders)
+    assert f"tailrace reload --topic {TOPIC}" in caught.value.hint
+
+
+def test_two_drivers_hold_their_own_records(spark: SparkSession, tmp_path: Path) -> None:
+    """The records of the one are there while those of the other are written and removed."""
+
+    def held(offset: int) -> DataFrame:
+        row = dict.fromkeys(CARRY_OVER_TYPE.names) | {"offset": offset, "holder": "s:0"}
+        return spark.createDataFrame([tuple(row.values())], CARRY_OVER_TYPE)
+
+    one, other = CarryOver(str(tmp_path)), CarryOver(str(tmp_path))
+    folder = HeldFolder("s:0", one.write(held(1), TOPIC, 2))
+    others = HeldFolder("s:0", other.write(held(2), TOPIC, 2))
+    assert [row["offset"] for row in one.read(spark, TOPIC, [folder]).collect()] == [1]
+    former = HeldFolder("s:1", other.write(held(3), TOPIC, 1))
+    other.remove(spark, TOPIC, (former,), [others], 1)
+    assert [row["offset"] for row in one.read(spark, TOPIC, [folder]).collect()] == [1]
+    with pytest.raises(StoredFileError, match="lacks records that wait for their split") as caught:
+        other.keys(spark, TOPIC, [former])
+    assert f"tailrace reload --topic {TOPIC}" in caught.value.hint
 
 
 def test_offsets_that_cannot_be_read_stop_the_start(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ def at(pos: int) -> Sequence:
 
 
 def test_deletes_are_remembered_until_all_partitions_have_passed_them() -> None:
-    known = MovedKeys(1, {}, {4: at(300)})
+    known = MovedKeys(1, {}, {"4": at(300)})
     known = known.advance({1: at(300)}, [0, 1])
     assert known.lowest == at(300)
-    assert known.deletes == {4: at(300)}, "nothing is known of partition 0"
+    assert known.deletes == {"4": at(300)}, "nothing is known of partition 0"
 
     known = known.advance({0: at(200)}, [0, 1])
-    assert (known.passed, known.deletes) == ({0: at(200), 1: at(300)}, {4: at(300)})
+    assert (known.passed, known.deletes) == ({0: at(200), 1: at(300)}, {"4": at(300)})
     known = known.advance({0: at(350), 1: at(400)}, [0, 1])
     assert known.deletes == {}
 
