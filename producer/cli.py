@@ -17,14 +17,14 @@ from typing import Annotated, Any, Final
 import structlog
 import typer
 
-from tailrace.producer.config import ProducerConfig, describe, load
+from tailrace.producer.config import DEFINITION, ProducerConfig, describe, load
 from tailrace.producer.ops.report import report
-from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
+from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings, print_configuration
 from tailrace.runtime.error_report import reporting_errors, shown
 from tailrace.runtime.errors import exit_code_of
 from tailrace.runtime.exit_code import ExitCode
 from tailrace.runtime.logging import configure_logging
-from tailrace.runtime.printable import printable, printable_lines
+from tailrace.runtime.printable import printable_lines
 from tailrace.runtime.status_command import read_status, require_port
 from tailrace.runtime.status_report import Program, StatusAddress
 from tailrace.schemas.verification import (
@@ -65,11 +65,18 @@ def _status_address(config: ProducerConfig) -> StatusAddress:
 
 _PROGRAM: Final = Program(
     "producer",
+    "produce",
     "tailrace.http.port",
     "prefix",
     lambda path: _status_address(load(path, os.environ, {})),
     report,
+    lambda path: _print(load(path, os.environ, {})),
+    lambda: DEFINITION.table.properties,
 )
+
+
+def _print(config: ProducerConfig) -> None:
+    print_configuration(describe(config), config.warnings)
 
 
 def produce(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
@@ -108,10 +115,7 @@ def _set_up_collector() -> None:
 def show_config(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:
     """Print the effective configuration, secrets masked."""
     with _configured(config, settings, debug) as loaded:
-        for line in sorted(f"{name}={value}" for name, value in describe(loaded).items()):
-            sys.stdout.write(f"{printable(line)}\n")
-        for warning in loaded.warnings:
-            sys.stderr.write(f"warning: {printable_lines(warning)}\n")
+        _print(loaded)
 
 
 def check(config: ConfigFile = None, settings: Settings = None, debug: Debug = False) -> None:

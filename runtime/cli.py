@@ -11,6 +11,7 @@ import typer
 from tailrace.runtime.commands import root
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.interrupt import interrupt_on
+from tailrace.runtime.run_command import register_run
 from tailrace.runtime.status_command import register_status
 from tailrace.runtime.status_report import Program
 
@@ -34,6 +35,7 @@ def build() -> typer.Typer:
             half = entry.module.rpartition(".")[0]
             if (missing.name or "").startswith(f"{half}."):
                 raise
+    register_run(app, programs.get("producer"), programs.get("consumer"))
     register_status(app, programs.get("producer"), programs.get("consumer"))
     return app
 
@@ -44,3 +46,7 @@ def main() -> None:
     # Each command reports its own errors; with --debug it raises them, and they must pass here too.
     with reporting_errors(debug="--debug" in sys.argv):
         build()()
+
+
+if __name__ == "__main__":
+    main()

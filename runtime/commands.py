@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tailrace.runtime.errors import ConfigError
+from tailrace.runtime.printable import printable, printable_lines
 from tailrace.runtime.versions import versions_text
 
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
-        "--config", help="Configuration file: JSON (flat, nested, or as posted to Kafka Connect) or .properties."
+        "--config",
+        help="Configuration file: JSON (flat, nested, or as posted to Kafka Connect), .properties or a pipeline file.",
     ),
 ]
 Settings = Annotated[
@@ -40,6 +42,14 @@ def root(
     ] = False,
 ) -> None:
     """Take the options of the program itself."""
+
+
+def print_configuration(settings: Mapping[str, str], warnings: Iterable[str]) -> None:
+    """Print a described configuration as properties, in order."""
+    for line in sorted(f"{name}={value}" for name, value in settings.items()):
+        sys.stdout.write(f"{printable(line)}\n")
+    for warning in warnings:
+        sys.stderr.write(f"warning: {printable_lines(warning)}\n")
 
 
 def parse_settings(settings: list[str] | None) -> Mapping[str, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tailrace.runtime.config.property import Property
 from tailrace.runtime.printable import printable
 
 _UNITS: Final = (("d", 86_400.0, 172_800.0), ("h", 3_600.0, 7_200.0), ("min", 60.0, 120.0))
@@ -55,9 +56,10 @@ class StatusAddress(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A program that ``tailrace status`` can show."""
+    """A program that ``tailrace status`` can show and ``tailrace run`` can start."""
 
     title: str
+    command: str
     port_property: str
     name_field: str
     """The field of /status with the name of ``StatusAddress``."""
@@ -65,6 +67,10 @@ class Program(NamedTuple):
     """Reads the address from a configuration; raises ConfigError."""
     report: Callable[[Mapping[str, Any]], ProgramReport]
     """Reads a /status; raises KeyError or TypeError if it is none of this version."""
+    show: Callable[[Path], None]
+    """Prints the effective configuration."""
+    properties: Callable[[], Iterable[Property]]
+    """All that a configuration can have."""
 
 
 def in_seconds(milliseconds: float | None) -> float | None:

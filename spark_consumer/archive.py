@@ -3,8 +3,9 @@
     python -m tailrace.spark_consumer.archive [FILE]
 
 The archive has the packages ``tailrace.spark_consumer``, ``tailrace.schemas`` and ``tailrace.runtime``. It has no
-third-party packages: the Python of the driver must have orjson, prometheus-client, pydantic, structlog and tornado, and
-pyspark comes from SPARK_HOME. Executors need no packages, because no Python runs per row.
+third-party packages: the Python of the driver must have orjson, prometheus-client, pydantic, structlog and tornado,
+for a pipeline file pyyaml, and pyspark comes from SPARK_HOME. Executors need no packages, because no Python runs per
+row.
 """
 
 from __future__ import annotations

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings
+from tailrace.runtime.commands import ConfigFile, Debug, Settings, parse_settings, print_configuration
+from tailrace.runtime.config.property import Property
 from tailrace.runtime.error_report import reporting_errors
 from tailrace.runtime.errors import ConfigError
 from tailrace.runtime.logging import configure_logging
-from tailrace.runtime.printable import printable, printable_lines
 from tailrace.runtime.status_report import Program, StatusAddress
 from tailrace.spark_consumer.monitor.report import report
 
@@ -23,7 +24,20 @@ def register(app: typer.Typer) -> Program:
     app.command("consume")(consume)
     app.command("reload")(reload)
     app.command("verify")(verify)
-    return Program("consumer", "monitor.port", "query", _status_address, report)
+    return Program("consumer", "consume", "monitor.port", "query", _status_address, report, _show, _properties)
+
+
+def _show(config: Path) -> None:
+    from tailrace.spark_consumer.config import describe, load  # noqa: PLC0415
+
+    loaded = load(config, os.environ)
+    print_configuration(describe(loaded), loaded.warnings)
+
+
+def _properties() -> Iterable[Property]:
+    from tailrace.spark_consumer.config.definition import all_properties  # noqa: PLC0415
+
+    return all_properties()
 
 
 def _status_address(config: Path) -> StatusAddress:
@@ -68,10 +82,7 @@ def consume(
 
         loaded = load(config, os.environ, parse_settings(settings))
         if show:
-            for line in sorted(f"{name}={value}" for name, value in describe(loaded).items()):
-                sys.stdout.write(f"{printable(line)}\n")
-            for warning in loaded.warnings:
-                sys.stderr.write(f"warning: {printable_lines(warning)}\n")
+            print_configuration(describe(loaded), loaded.warnings)
             return
         from tailrace.spark_consumer import app  # noqa: PLC0415
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.producer.config.definition import ProducerConfig, describe, fingerprint, load
+from tailrace.producer.config.definition import DEFINITION, ProducerConfig, describe, fingerprint, load
 from tailrace.producer.config.sections.converters import ConverterConfig, ConvertersConfig
 from tailrace.producer.config.sections.database import DatabaseConfig
 from tailrace.producer.config.sections.filters import FiltersConfig
@@ -13,6 +13,7 @@ from tailrace.producer.config.sections.snapshot import SnapshotConfig
 from tailrace.producer.config.sections.values import ValuesConfig
 
 __all__ = [
+    "DEFINITION",
     "BatchConfig",
     "ConverterConfig",
     "ConvertersConfig",

@@ -16,7 +16,7 @@ The properties of the producer: those of the Debezium MySQL connector 3.6, with 
 that begin with `tailrace.`. Other properties of Debezium are [ignored or rejected](configuration-ignored.md).
 
 A configuration is a `.properties` file in UTF-8, or JSON: flat, nested, or as it is posted to Kafka Connect
-(`{{"name": …, "config": {{…}}}}`).
+(`{{"name": …, "config": {{…}}}}`), or a [pipeline file](pipeline.md).
 
 ```
 tailrace produce --config shop.json --set snapshot.max.threads=4

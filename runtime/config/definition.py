@@ -66,14 +66,14 @@ class ConfigDefinition(Generic[C]):
         Raises ConfigError with all problems.
         """
         draft = Draft(self.table)
-        draft.gather(path, environ, overrides or {})
+        draft.gather(path, self.model.part, environ, overrides or {})
         draft.read()
         for check in self._checks:
             check(draft)
         draft.warn_of_clear_text()
         if draft.problems:
-            raise ConfigError([self._redacted(problem, draft) for problem in draft.problems])
-        warnings = tuple(self._redacted(warning, draft) for warning in draft.warnings)
+            raise ConfigError([self._redacted(draft.with_key_path(problem), draft) for problem in draft.problems])
+        warnings = tuple(self._redacted(draft.with_key_path(warning), draft) for warning in draft.warnings)
         return self._build(draft.values, warnings)
 
     def peek(
@@ -81,7 +81,7 @@ class ConfigDefinition(Generic[C]):
     ) -> str | None:
         """Return the text of one setting, for a definition that depends on it; None if it is not set."""
         draft = Draft(self.table)
-        draft.gather(path, environ, overrides or {})
+        draft.gather(path, self.model.part, environ, overrides or {})
         return draft.settings[name].value.strip() if draft.is_set(name) else None
 
     def _redacted(self, text: str, draft: Draft) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from tailrace.runtime.config.environment import read_environment, resolve_placeholders
-from tailrace.runtime.config.files import Setting, Settings, read_file
+from tailrace.runtime.config.files import Part, Setting, Settings, read_file
 from tailrace.runtime.config.property import Property, Support
 from tailrace.runtime.config.property_table import PropertyTable
 from tailrace.runtime.config.value_types import InvalidValueError
@@ -34,15 +35,21 @@ class Draft:
         """Return whether a setting is given and not blank."""
         return name in self.settings and bool(self.settings[name].value.strip())
 
-    def gather(self, path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> None:
+    def gather(self, path: Path | None, part: Part, environ: Mapping[str, str], overrides: Mapping[str, str]) -> None:
         """Collect the settings: the file, over it the environment, over it ``overrides``; resolve placeholders."""
-        settings = read_file(path, self.problems) if path else {}
+        settings = read_file(path, part, self.problems) if path else {}
         self.file_unread = bool(self.problems) and not settings
         self._overlay(settings, read_environment(environ, self.table.properties, self.problems))
         self._overlay(settings, {name: Setting(value, "flag") for name, value in overrides.items()})
         self.settings = {
             name: resolve_placeholders(name, setting, environ, self.problems) for name, setting in settings.items()
         }
+
+    def with_key_path(self, text: str) -> str:
+        """Begin a text that begins with the name of a setting of a pipeline file with its key path."""
+        name = re.match(r"[^\s:,=]*", text)
+        setting = self.settings.get(name[0]) if name else None
+        return f"{setting.key_path}: {text}" if setting is not None and setting.key_path else text
 
     def _overlay(self, settings: Settings, upper: Settings) -> None:
         """Put ``upper`` over ``settings``: a property replaces its aliases of the layer below."""

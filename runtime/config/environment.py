@@ -92,7 +92,7 @@ def resolve_placeholders(name: str, setting: Setting, environ: Mapping[str, str]
             problems.append(f"{name}: the placeholder {found[0]} cannot be resolved: {missing.args[0]}")
             return ""
 
-    return Setting(_PLACEHOLDER.sub(replace, setting.value), setting.origin)
+    return setting._replace(value=_PLACEHOLDER.sub(replace, setting.value))
 
 
 def _resolve(provider: str, rest: str, environ: Mapping[str, str]) -> str:

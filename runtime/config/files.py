@@ -1,4 +1,4 @@
-"""Configuration files: JSON and Java's .properties format, both in UTF-8."""
+"""Configuration files in UTF-8: JSON, Java's .properties format, and pipeline files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+Part = Literal["producer", "consumer"]
+PIPELINE_SUFFIXES: Final = (".yaml", ".yml")
 
 
 class Setting(NamedTuple):
@@ -16,6 +19,8 @@ class Setting(NamedTuple):
     origin: str
     is_content: bool = False
     """The content of a file that a ``_FILE`` variable names: a secret as it is, without placeholders."""
+    key_path: str = ""
+    """Where it is in a pipeline file, with its line."""
 
 
 Settings = dict[str, Setting]
@@ -23,13 +28,21 @@ Settings = dict[str, Setting]
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def read_file(path: Path, problems: list[str]) -> Settings:
-    """Return the settings of a file. What cannot be read is added to ``problems``."""
+def read_file(path: Path, part: Part, problems: list[str]) -> Settings:
+    """Return the settings of a file, of a pipeline file those of one program.
+
+    What cannot be read is added to ``problems``.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         problems.append(f"the file {path} cannot be read: {why_unreadable(error)}")
         return {}
+    if path.suffix in PIPELINE_SUFFIXES:
+        # The library of YAML need not be installed where only other files are read.
+        from tailrace.runtime.config.pipeline_file import read_pipeline  # noqa: PLC0415
+
+        return read_pipeline(text, path, part, problems)
     is_json = path.suffix == ".json" or (path.suffix != ".properties" and text.lstrip().startswith("{"))
     pairs = _json_pairs(text, path, problems) if is_json else property_pairs(text, path, problems)
     found: Settings = {}

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from tailrace.runtime.config.files import Part
 from tailrace.runtime.config.property import Property
 from tailrace.runtime.config.value_types import ValueType
 
@@ -32,6 +33,8 @@ class Section(BaseModel):
 class RootConfig(Section):
     """Base of a whole configuration. ``warnings`` has one text for each setting without effect, for the log."""
 
+    part: ClassVar[Part] = "producer"
+    """Whose settings a pipeline file gives."""
     warnings: tuple[str, ...] = ()
 
 

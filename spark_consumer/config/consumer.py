@@ -86,6 +86,7 @@ class ConsumerConfig(RootConfig):
     With several sinks, ``named_sinks`` has a section for each.
     """
 
+    part = "consumer"
     bootstrap_servers: str = supported(
         "bootstrap.servers",
         TEXT,

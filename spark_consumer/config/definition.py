@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -70,6 +70,14 @@ def _definition_of_several(
     groups.append(_others(plugins, set(), "sinks is set; write it as sinks.<name>.{property}"))
     sections = sections_of_sinks({name: plugin.options if plugin else None for name, plugin in chosen.items()})
     return ConfigDefinition(ConsumerConfig, groups, sections=sections, checks=checks)
+
+
+def all_properties() -> Iterator[Property]:
+    """Yield the properties that a configuration can have, with those of all installed sinks."""
+    yield from definition(None).properties_of(COMMON)
+    yield Property("sinks.*", "Properties of one of several sinks.")
+    for plugin in installed_sinks().values():
+        yield from options_of(plugin)
 
 
 def options_of(plugin: SinkPlugin) -> tuple[Property, ...]:

@@ -23,7 +23,7 @@ from tests.docs.pages import PAGES, Block, anchors, blocks, links, prose, table
 from tests.docs.samples import ROOT
 
 BLOCKS: Final = [block for page in PAGES for block in blocks(page)]
-LANGUAGES: Final = {"", "json", "mermaid", "properties", "python", "sh", "sql", "toml"}
+LANGUAGES: Final = {"", "json", "mermaid", "properties", "python", "sh", "sql", "toml", "yaml"}
 GENERATED: Final = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 GENERATED_PAGES: Final = ("configuration.md", "configuration-ignored.md", "consumer-configuration.md")
 BUILT: Final = {ROOT / "docs" / name for name in GENERATED_PAGES}
@@ -62,6 +62,13 @@ def test_json_blocks_parse(block: Block) -> None:
 @pytest.mark.parametrize("block", of("toml"), ids=str)
 def test_toml_blocks_parse(block: Block) -> None:
     tomllib.loads(block.text)
+
+
+@pytest.mark.parametrize("block", of("yaml"), ids=str)
+def test_yaml_blocks_are_an_example(block: Block) -> None:
+    """Which other tests load."""
+    examples = (ROOT / "docs" / "examples").glob("*.yaml")
+    assert block.text.strip() in {path.read_text(encoding="utf-8").strip() for path in examples}
 
 
 @pytest.mark.parametrize("block", of("python"), ids=str)
