@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from io import BufferedReader, BytesIO
+from socket import socketpair
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from tailrace.producer.config import load
-from tailrace.producer.errors import BinlogError, SourceError, TakeoverError
+from tailrace.producer.errors import (
+    BinlogError,
+    SourceError,
+    SourceUnavailableError,
+    StateLostError,
+    TableNotReadError,
+    TakeoverError,
+)
+from tailrace.producer.kafka.client import KafkaSettings
+from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
+from tailrace.producer.kafka.topic_reader import messages
+from tailrace.producer.mariadb.catalog import versioned
 from tailrace.producer.model.table import Column, ColumnCatalog, TableId
-from tailrace.producer.mysql import catalog
+from tailrace.producer.model.table_mode import TableMode
+from tailrace.producer.mysql import catalog, engine_commits
 from tailrace.producer.mysql.binlog.packets import dump_from_file
 from tailrace.producer.mysql.connection import binlog_position
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.key_order import from_select
 from tailrace.producer.mysql.offset import MySqlOffset
+from tailrace.producer.mysql.result_stream import _blocks
 from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
 from tailrace.producer.mysql.text.collation import decode
 from tailrace.producer.serialization.column_default import connect_default
 from tailrace.producer.takeover.takeover import TakeoverOptions, take_over
-from tailrace.runtime.errors import SchemaError, TailraceError
+from tailrace.producer.verify.progress import ProducerProgress
+from tailrace.runtime.errors import KafkaUnavailableError, SchemaError, TailraceError
 from tests.support.values import value_options
 from tests.unit.test_config_load import BASE
 
@@ -46,6 +63,21 @@ class Answers:
 
     def fetchall(self) -> Sequence[Sequence[object]]:
         return self.rows
+
+
+SILENT = SimpleNamespace(assign=lambda _: None, poll=lambda _: None)
+"""A client of Kafka that gets nothing."""
+
+
+def _progress(state: State) -> object:
+    """Return how far the producer is by its state."""
+    progress = ProducerProgress(KafkaSettings("b:1", {}, transaction_timeout_ms=60_000), "p", T, MySqlOffset.from_json)
+    with closing(progress):
+        return progress._stored(state)
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _described(native_type: str, charset: str | None) -> object:
@@ -130,10 +162,50 @@ def _described(native_type: str, charset: str | None) -> object:
             "the offset of a MariaDB connector cannot be taken over",
             "capture under another topic.prefix, which begins with a snapshot",
         ),
+        (
+            lambda: list(messages(cast("Any", SILENT), "p.tailrace.state", {0: 0}, 0.0, {0: 5})),
+            KafkaUnavailableError,
+            "reading a topic to its end made no progress\n  topic: p.tailrace.state",
+            "check that the brokers are up and no transaction of another producer is open on the topic",
+        ),
+        (
+            lambda: list(_blocks(BufferedReader(cast("Any", BytesIO())), socketpair()[0], *cast("Any", (None, None)))),
+            SourceUnavailableError,
+            "the server closed the connection while a table was read",
+            "check the server's log",
+        ),
+        (
+            lambda: _progress(State()),
+            StateLostError,
+            "no producer has written the state of this prefix\n  topic: p.tailrace.state",
+            "check topic.prefix and bootstrap.servers",
+        ),
+        (
+            lambda: _progress(State(offset=StoredOffset(AT), tables={str(T): TableState(TableMode.WAITING)})),
+            TableNotReadError,
+            "rows\n  table: shop.t\n  state: in mode waiting\n  pending_snapshots: 0",
+            (
+                "wait until the status of the producer shows it as streaming, and no pending incremental snapshot; a "
+                "new table without rows needs its first one"
+            ),
+        ),
+        (
+            lambda: _raise(engine_commits._stuck(None, 60.0)),
+            SourceUnavailableError,
+            "other sessions read it all the time\n  waited_s: 60.0",
+            "let nothing else query information_schema.INNODB_TRX more often than once a second",
+        ),
+        (
+            lambda: _raise(versioned(T)),
+            SchemaError,
+            "table shop.t has system versioning",
+            "exclude it with table.exclude.list, or ALTER TABLE `shop`.`t` DROP SYSTEM VERSIONING",
+        ),
     ],
     ids=[
         *("position", "type", "charset", "name", "key", "condition", "default"),
         *("no binlog", "left out", "other server", "takeover"),
+        *("no progress", "closed", "no state", "not read", "list of transactions", "versioned"),
     ],
 )
 def test_errors_name_what_they_are_about_and_a_way_on(
