@@ -66,7 +66,7 @@ def read_with_end(
     if options := excluded_databases(binlog_status(connection)):
         raise BinlogError(
             f"the log lacks statements that are run with another database in use ({options})",
-            hint="start the server without these options",
+            hint="SET GLOBAL binlog_row_metadata=FULL (since MySQL 8.0), or start the server without these options",
         )
     query(connection, "SET SESSION lock_wait_timeout = 1")
     if tables is None:

@@ -23,7 +23,7 @@ from tailrace.producer.errors import (
 from tailrace.producer.kafka.client import KafkaSettings
 from tailrace.producer.kafka.state_store import State, StoredOffset, TableState
 from tailrace.producer.kafka.topic_reader import messages
-from tailrace.producer.mariadb.catalog import versioned
+from tailrace.producer.mariadb.catalog import read_types_with_end, versioned
 from tailrace.producer.model.table import Column, ColumnCatalog, TableId
 from tailrace.producer.model.table_mode import TableMode
 from tailrace.producer.mysql import catalog, engine_commits
@@ -143,7 +143,13 @@ def _described(native_type: str, charset: str | None) -> object:
             lambda: catalog.read_with_end(cast("Any", Answers([("b.1", 4, "shop", "")])), None, lambda _: True),
             BinlogError,
             "the log lacks statements that are run with another database in use (binlog_do_db: shop)",
-            "start the server without these options",
+            "SET GLOBAL binlog_row_metadata=FULL (since MySQL 8.0), or start the server without these options",
+        ),
+        (
+            lambda: read_types_with_end(cast("Any", Answers([("b.1", 4, "", "x")])), None, lambda _: True),
+            BinlogError,
+            "the binlog lacks statements that are run with another database in use (binlog_ignore_db: x)",
+            "exclude the table, or start the server without these options",
         ),
         (
             lambda: AT.reaches(AT._replace(server_uuid="other")),
@@ -204,7 +210,7 @@ def _described(native_type: str, charset: str | None) -> object:
     ],
     ids=[
         *("position", "type", "charset", "name", "key", "condition", "default"),
-        *("no binlog", "left out", "other server", "takeover"),
+        *("no binlog", "left out", "left out of MariaDB", "other server", "takeover"),
         *("no progress", "closed", "no state", "not read", "list of transactions", "versioned"),
     ],
 )
