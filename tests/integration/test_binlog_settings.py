@@ -43,9 +43,9 @@ def test_rows_have_their_statement_if_the_server_logs_it(database: Database) -> 
 @pytest.mark.parametrize(
     ("session_setting", "kind", "named"),
     [
-        ("binlog_format = STATEMENT", BinlogError, "binlog_format=ROW"),
-        ("binlog_row_image = MINIMAL", SchemaError, "binlog_row_image=FULL"),
-        ("binlog_row_value_options = PARTIAL_JSON", BinlogError, "binlog_row_value_options=''"),
+        ("binlog_format = STATEMENT", BinlogError, "SET GLOBAL binlog_format=ROW, also for sessions that set it"),
+        ("binlog_row_image = MINIMAL", SchemaError, "SET GLOBAL binlog_row_image=FULL, also for sessions that set it"),
+        ("binlog_row_value_options = PARTIAL_JSON", BinlogError, "SET GLOBAL binlog_row_value_options='', also for"),
     ],
 )
 def test_incomplete_logging_of_a_session_stops_the_stream(

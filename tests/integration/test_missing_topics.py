@@ -45,6 +45,7 @@ def test_deleted_topic_is_reported_and_filled_by_a_snapshot(
     with pytest.raises(KafkaRequestError) as caught:
         run(configured({**settings, HANDLING: "fail"}), threading.Event())
     assert topic in str(caught.value)
+    assert "set tailrace.missing.topic.handling.mode to snapshot or warn" in caught.value.hint, "both are done below"
 
     with capture_logs() as logs, CaptureThread(settings) as capture:
         database.execute("INSERT INTO t VALUES (3)")
@@ -71,6 +72,7 @@ def test_state_that_is_deleted_while_the_producer_runs_ends_it(
         _delete(kafka_broker, state_topic(prefix))
         eventually(lambda: not capture.running, "the end of the capture", 90)
     assert f"{prefix}.tailrace.state does not exist any more" in caught.value.message
+    assert caught.value.hint == "restore the topic, or capture under another topic.prefix"
 
 
 def test_state_that_was_deleted_is_no_first_start(
@@ -89,6 +91,7 @@ def test_state_that_was_deleted_is_no_first_start(
         with pytest.raises(StateLostError, match="it was deleted, or another program has written them") as caught:
             run(configured(settings), threading.Event())
         assert caught.value.context == {"watermarks": True, "topics": 1}
+        assert "or set tailrace.missing.state.handling.mode=snapshot: readers are told" in caught.value.hint, "as below"
 
     _delete(kafka_broker, watermarks_topic(prefix))
     with pytest.raises(StateLostError) as caught:

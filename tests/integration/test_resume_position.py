@@ -83,6 +83,7 @@ def test_file_that_lost_its_end_is_an_error(own_database: Database) -> None:
     with pytest.raises(BinlogError, match="shorter than what was read") as caught:
         _resume(own_database, end._replace(pos=end.pos + 1_000_000))
     assert caught.value.context["file"] == end.file
+    assert "when_needed; set sync_binlog=1 and innodb_flush_log_at_trx_commit=1" in caught.value.hint
 
 
 def test_missing_transactions_are_named(own_database: Database) -> None:
@@ -97,6 +98,7 @@ def test_missing_transactions_are_named(own_database: Database) -> None:
     with pytest.raises(SourceBehindError, match="partly written") as started:
         _resume(own_database, end, future)
     assert started.value.context["partly_written"] == future
+    assert "point database.hostname at a server of the same cluster" in started.value.hint
     with pytest.raises(BinlogError) as foreign:
         _resume(own_database, end._replace(gtids=GtidSet.parse(f"{OTHER}:1-5").union(end.gtids)))
     assert foreign.value.context["missing"] == f"{OTHER}:1-5"
@@ -108,6 +110,7 @@ def test_binlog_connection_to_another_server_is_closed(own_database: Database) -
     with pytest.raises(SourceUnavailableError, match="reached another server") as caught:
         source.open_stream(_end(own_database)._replace(server_uuid=OTHER), lambda _: True, ())
     assert caught.value.context["expected"] == OTHER
+    assert caught.value.hint == "check that database.hostname names one server at a time"
 
 
 def test_transactions_are_not_searched_on_another_server(own_database: Database) -> None:
@@ -179,6 +182,7 @@ def test_source_that_was_restored_and_has_caught_up_in_numbers_is_noticed(
         with pytest.raises(BinlogError, match="restored from an older copy") as caught:
             run(configured(settings), threading.Event())
         assert caught.value.context["read"] != caught.value.context["found"]
+        assert "or with snapshot.mode=when_needed: changes that were read" in caught.value.hint
         with CaptureThread({**settings, "snapshot.mode": "when_needed"}) as capture:
             eventually(lambda: _ids(kafka_broker, prefix) == set(range(100, 120)), "the rows of the copy alone", 120)
             capture.wait_snapshot()

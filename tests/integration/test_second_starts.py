@@ -57,7 +57,13 @@ class Case:
 CASES = {
     "value": Case(
         ("UPDATE t SET n = '101:00:00' WHERE id = 45",),
-        ("a value is no time of a day", "101:00:00", "column: n", "time.precision.mode"),
+        (
+            "a value is no time of a day",
+            "101:00:00",
+            "column: n",
+            "time.precision.mode",
+            "event.converting.failure.handling.mode=warn",
+        ),
         settings={"time.precision.mode": "connect"},
         corrected={"event.converting.failure.handling.mode": "warn"},
     ),
@@ -77,7 +83,7 @@ CASES = {
     ),
     "no key": Case(
         ("ALTER TABLE t DROP PRIMARY KEY",),
-        ("neither a primary key nor a unique index",),
+        ("neither a primary key nor a unique index", "add a key, or name columns in message.key.columns"),
         remedy=("ALTER TABLE t ADD PRIMARY KEY (id)",),
         keeps_key=False,
     ),

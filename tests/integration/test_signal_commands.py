@@ -50,6 +50,7 @@ def test_signals_by_commands(
         code, text = commands.run("pause")
         assert code == 1
         assert "the producer has not applied the signal: nothing to pause: no snapshot is running" in text
+        assert "hint: remove the reason, and run the command again" in text
         code, text = commands.run("snapshot", table, "--where", "v = 'secret' AND SLEEP(9)")
         assert code == 1
         assert "the filter is not a predicate: the function SLEEP is not allowed" in text

@@ -166,21 +166,24 @@ def test_bounds_are_planned_a_few_ahead_of_the_readers(
 def test_initial_statements_run_in_the_sessions_of_the_readers(
     mysql_server: MySqlServer, kafka_broker: KafkaBroker, prefix: str, database: Database
 ) -> None:
-    """The account may read the table in a role that is not its default."""
+    """The account may read the table in a role that is not its default; no statement changes what values are."""
     account = f"role_{database.name}"
-    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
-    database.execute("INSERT INTO t VALUES (1), (2)")
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP DEFAULT '2026-01-02', v TEXT)")
+    database.execute("INSERT INTO t (id, v) VALUES (1, 'é'), (2, 'é')")
     database.execute(f"CREATE ROLE {account}_reader")
     database.execute(f"GRANT SELECT ON `{database.name}`.* TO {account}_reader")
     database.execute(f"CREATE USER {account} IDENTIFIED BY 'm'")
     database.execute(f"GRANT {account}_reader TO {account}")
     database.execute(f"GRANT PROCESS, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {account}")
     changes = {"database.user": account, "database.password": "m"}
-    changes["database.initial.statements"] = f"SET ROLE {account}_reader"
+    changes["database.initial.statements"] = (
+        f"SET ROLE {account}_reader; SET time_zone = '+05:00'; SET NAMES latin1; SET autocommit = 0"
+    )
     with CaptureThread(properties(mysql_server, kafka_broker, prefix, database.name, changes)) as capture:
         capture.wait_snapshot()
-        database.execute("INSERT INTO t VALUES (3)")
+        database.execute("INSERT INTO t (id, v) VALUES (3, 'é')")
         capture.wait_position(mysql_server)
 
-    assert len(verified_rows(kafka_broker.bootstrap, prefix, database.name, "t")) == 3
+    rows = verified_rows(kafka_broker.bootstrap, prefix, database.name, "t").values()
+    assert [(row["at"], row["v"]) for row in rows] == [(row["at"], "é") for row in rows if row["id"] == 3] * 3
     database.execute(f"DROP USER {account}")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
+from tailrace.producer.app.capture import run
+from tailrace.producer.errors import BinlogError
 from tailrace.producer.ops.status import Status
 from tailrace.runtime.errors import ConfigError
-from tests.support.capture import CaptureThread, eventually, properties, records_of
+from tests.support.capture import CaptureThread, configured, eventually, properties, records_of
 from tests.support.database import Database
 from tests.support.incremental_checks import notifications, signal, signal_completed, state_of
 from tests.support.mariadb import family
@@ -178,7 +181,7 @@ def test_places_that_the_binlog_does_not_have(
         "yesterday": "is no GTID set",
     }
     for text, message in wrong.items():
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ConfigError, match=f"{message}.*; earliest is the oldest place"):
             _capture(own_database, kafka_broker, prefix, text)
     with pytest.raises(ConfigError, match=r"tailrace\.start\.at"):
         _capture(own_database, kafka_broker, prefix, "2026-01-31T06:00:00Z")
@@ -231,11 +234,26 @@ def test_transactions_from_before_there_were_gtids(kafka_broker: KafkaBroker, pr
             database.execute(f"SET GLOBAL gtid_mode = {mode}")
         database.execute("INSERT INTO t VALUES (6, 60, 61)")
         [[first]] = database.execute("SELECT @@global.gtid_executed")
-        with pytest.raises(ConfigError, match="transactions without GTIDs follow"):
+        with pytest.raises(ConfigError, match=r"transactions without GTIDs follow.*: name a GTID set"):
             _capture(database, kafka_broker, prefix, "earliest")
         database.execute("INSERT INTO t VALUES (7, 70, 71)")
         seventh = ("c", {"id": 7, "v": 70, "w": 71})
         assert _capture(database, kafka_broker, f"{prefix}e", first) == [seventh]
+
+        for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE"):
+            database.execute(f"SET GLOBAL gtid_mode = {mode}")
+        settings = {"snapshot.mode": "no_data"}
+        changes = properties(server, kafka_broker, f"{prefix}e", database.name, settings)
+        with pytest.raises(BinlogError, match="gtid_mode of the source is not ON"):
+            run(configured(changes), threading.Event())
+        database.execute("INSERT INTO t VALUES (8, 80, 81)")
+        for mode in ("ON_PERMISSIVE", "ON"):
+            database.execute(f"SET GLOBAL gtid_mode = {mode}")
+        with pytest.raises(BinlogError, match="was not ON for a while") as refused:
+            run(configured(changes), threading.Event())
+        assert "with snapshot.mode=when_needed" in refused.value.hint
+        with CaptureThread({**changes, "snapshot.mode": "when_needed"}):
+            eventually(lambda: len(consumer_rows(kafka_broker, f"{prefix}e", "shop.t")) == 4, "1, 6, 7 and 8")
 
 
 @pytest.mark.long

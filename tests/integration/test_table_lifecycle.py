@@ -353,6 +353,7 @@ def test_a_restart_does_not_continue_in_another_order(
             capture.wait_snapshot()
     assert "was: id varchar utf8mb4 utf8mb4_general_ci" in str(raised.value)
     assert "now: id varchar utf8mb4 utf8mb4_0900_ai_ci" in str(raised.value)
+    assert "hint: restore the definition of the key until the snapshot is complete" in str(raised.value), "as below"
     database.execute(before)
     with CaptureThread(settings) as capture:
         capture.wait_snapshot()

@@ -91,6 +91,7 @@ def test_paused_instance_ends_when_it_resumes(
     assert {row["id"]: row["v"] for row in rows.values()} == dict(database.execute("SELECT id, v FROM t"))
     log = first.log.read_text()
     assert "another producer with this topic.prefix has taken over" in log
+    assert "run one producer for one topic.prefix: stop the other one, or leave this one stopped" in log
     assert f'"pid":"{second.pid}"' in log
 
 

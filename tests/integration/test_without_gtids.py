@@ -92,12 +92,13 @@ def test_the_position_resumes_on_its_server_only(server: MySqlServer) -> None:
 
     for wrong, complaint in (
         (stored._replace(server_uuid="0" * 36), "point database.hostname at the former server"),
-        (stored._replace(file="binlog.000999"), "no longer has the binlog file"),
-        (stored._replace(pos=1 << 30), "ends before what was read"),
+        (stored._replace(file="binlog.000999"), r"no longer has the binlog file[\s\S]*; keep binlog files longer"),
+        (stored._replace(pos=1 << 30), r"ends before what was read[\s\S]*; set sync_binlog=1"),
         (stored._replace(pos=stored.pos + 1), "no event begins"),
     ):
-        with pytest.raises(BinlogError, match=complaint):
+        with pytest.raises(BinlogError, match=complaint) as refused:
             source.resume_offset(wrong, started=(), required=())
+        assert "with snapshot.mode=when_needed" in refused.value.hint
     with pytest.raises(BinlogError, match="ends before what was read"):
         source.resume_offset(stored, started=(), required=[stored._replace(pos=1 << 30)])
     with pytest.raises(BinlogError, match="another transaction"):
@@ -119,13 +120,13 @@ def test_the_modes_do_not_mix(server: MySqlServer) -> None:
     with closing(connect(settings_of(server))) as session:
         end = watermark.current_offset(session)
     stored = source.read_offset({**end.to_json(), "gtids": f"{end.server_uuid}:1-5"})
-    with pytest.raises(BinlogError, match="gtid_mode of the source is not ON"):
+    with pytest.raises(BinlogError, match=r"is not ON[\s\S]*hint: set gtid_mode = ON if nothing was written"):
         source.resume_offset(stored, started=(), required=())
     with closing(connect(settings_of(server))) as session:
         connector = ConnectorOffset(
             ConnectorPartition("p", ""), "binlog.000001", 4, gtids="", events=0, rows=0, ts=0, counts={}
         )
-        with pytest.raises(TakeoverError, match="gtid_mode of the source is not ON"):
+        with pytest.raises(TakeoverError, match=r"is not ON[\s\S]*hint: set gtid_mode=ON while the connector runs"):
             resolve_resume_position(connector, source, session)
     assert source.read_offset(begin.to_json()) == begin
     assert begin.to_json()["gtids"] is None
