@@ -57,7 +57,19 @@ def register_run(app: typer.Typer, producer: Program | None, consumer: Program |
             code = Supervisor(commands).run()
         raise typer.Exit(code)
 
+    def init(
+        file: Annotated[
+            Path, typer.Argument(metavar="FILE", help="The file to write; its name is the topic prefix.")
+        ] = Path("pipeline.yaml"),
+    ) -> None:
+        """Ask five questions and write a pipeline file: a MySQL source, Delta tables."""
+        from tailrace.runtime.init_command import write_pipeline  # noqa: PLC0415 - needs YAML
+
+        with reporting_errors():
+            write_pipeline(file)
+
     app.command("run")(run)
+    app.command("init")(init)
 
 
 def _checked(file: Path | None, programs: Iterable[Program]) -> Path:

@@ -80,6 +80,25 @@ def test_secret_comes_from_a_file_or_a_placeholder_and_is_never_printed(tmp_path
     assert "sink.path=/tmp/tailrace/tables" in consumer.splitlines()
 
 
+def test_init_writes_a_file_that_runs(tmp_path: Path) -> None:
+    path = tmp_path / "shop.yaml"
+    answers = f"db.example.org:3307\ncdc\nshop\\.(a|b)\n\n{tmp_path}\n"
+    result = CliRunner().invoke(build(), ["init", str(path)], input=answers)
+
+    assert result.exit_code == 0, result.output
+    producer, consumer = load_producer(path, {"DATABASE_PASSWORD": "hush"}), load_consumer(path, {})
+    assert (producer.database.hostname, producer.database.port, producer.database.user) == (
+        "db.example.org",
+        3307,
+        "cdc",
+    )
+    assert (producer.topics.prefix, consumer.bootstrap_servers) == ("shop", "127.0.0.1:9092")
+    assert consumer.checkpoint == f"{tmp_path}/checkpoint"
+    assert r"tables: shop\.(a|b)" in path.read_text(encoding="utf-8")
+    assert is_valid(path)
+    assert CliRunner().invoke(build(), ["init", str(path)]).exit_code == 78
+
+
 FAULTS: Final = {
     "another-section": ("consumer:\n", "spark:\n", "spark (line 19) is no section"),
     "missing-section": (ONE, "", "the section sink is missing"),
