@@ -248,11 +248,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _java() -> Path:
-    if home := os.environ.get("JAVA_HOME"):
-        return Path(home) / "bin" / "java"
-    found = shutil.which("java")
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else None)
     if found is None:
-        raise TailraceError("Java was not found", hint="install Java 17 or 21, or set JAVA_HOME")
+        where = f" in JAVA_HOME, {home}" if home else ""
+        raise TailraceError(f"Java was not found{where}", hint="install Java 17 or 21, or set JAVA_HOME")
     return Path(found)
 
 

@@ -72,6 +72,11 @@ DELETED_COLUMN: Final = "_deleted"
 """Added column of an upsert batch: true if the key is deleted."""
 
 
+RENAME_COLUMN: Final = (
+    "give it another name with transforms.<name>.projection, or exclude it with column.exclude.list in the producer"
+)
+
+
 def check_names(schema: TableSchema, added: Iterable[str] = ()) -> None:
     """Raise SchemaError if a column has a reserved name, or two column names differ only in case.
 
@@ -84,8 +89,7 @@ def check_names(schema: TableSchema, added: Iterable[str] = ()) -> None:
         if lower in reserved or lower in seen:
             raise SchemaError(
                 f"column {column.name!r} of {schema.database}.{schema.table} cannot be stored under its name",
-                hint="give it another name with transforms.<name>.projection, or exclude the column with "
-                "column.exclude.list in the producer",
+                hint=RENAME_COLUMN,
                 collides_with=seen.get(lower, lower),
             )
         seen[lower] = column.name

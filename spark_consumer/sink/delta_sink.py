@@ -148,6 +148,7 @@ def check_location(draft: Draft) -> None:
 Changes = TypeVar("Changes", RowChanges, DriverChanges)
 
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_CATALOG: Final = "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _MOST_PLANS: Final = 4096
 
 
@@ -158,7 +159,7 @@ class DeltaSink(TableSink[DeltaTable]):
         if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
             raise SinkError(
                 "the Spark session has no Delta Lake extension",
-                hint="start the session with the settings that docs/consumer.md lists for the delta sink",
+                hint=f"start the session with spark.sql.extensions={_EXTENSION} and {_CATALOG}",
             )
         upkeep = DeltaUpkeep(options.optimize_batches, options.purge_percent, vacuum=options.vacuum)
         super().__init__(spark, options, context, upkeep, is_conflict)

@@ -19,6 +19,7 @@ from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.java_errors import java_errors
+from tailrace.spark_consumer.normalize.rowkind import RENAME_COLUMN
 from tailrace.spark_consumer.sink.table_names import quote
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ def check_names(schema: TableSchema) -> None:
         if not _NAME.fullmatch(column.name) or column.name.lower().startswith(_RESERVED):
             raise SchemaError(
                 f"column {column.name!r} of {schema.database}.{schema.table} has a name that Hudi cannot hold",
-                hint="give the column another name with transforms, or exclude it with column.exclude.list in the "
-                "producer; Hudi's names have letters of ASCII, digits and _, and do not begin with _hoodie_",
+                hint=f"{RENAME_COLUMN}; Hudi's names have letters of ASCII, digits and _, and no _hoodie_ at the start",
             )
 
 

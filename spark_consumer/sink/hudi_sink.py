@@ -118,7 +118,7 @@ class HudiSink(TableSink[HudiTable]):
         if spark.conf.get("spark.serializer", "") != _SERIALIZER:
             raise SinkError(
                 "the Spark session has not the serializer that Hudi needs",
-                hint="start the session with the settings that docs/sinks/hudi.md lists",
+                hint=f"start the session with spark.serializer={_SERIALIZER} and the others of docs/sinks/hudi.md",
             )
         # There is one writer: nobody else changes the files.
         super().__init__(spark, options, context, HudiUpkeep(options.optimize_batches), lambda _: False)

@@ -167,7 +167,7 @@ def _prepare_session(spark: SparkSession, catalog: str) -> None:
     if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
         raise SinkError(
             "the Spark session has no Iceberg extension",
-            hint="start the session with the settings that docs/sinks/iceberg.md lists",
+            hint=f"start the session with spark.sql.extensions={_EXTENSION}",
         )
     name = f"spark.sql.catalog.{catalog}"
     if spark.conf.get(name, None) is None:

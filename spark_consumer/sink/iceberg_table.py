@@ -19,6 +19,7 @@ from tailrace.schemas.sequence import SEQUENCE_COLUMN, Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.java_errors import SPARK_ERRORS
+from tailrace.spark_consumer.normalize.rowkind import RENAME_COLUMN
 from tailrace.spark_consumer.sink.ledger import Ledger, was_replaced
 from tailrace.spark_consumer.sink.shape import PLAIN, Layout
 from tailrace.spark_consumer.sink.state import COMMIT_OF_ALTERATION
@@ -230,7 +231,7 @@ class IcebergTable(TargetTable):
             if column.name.lower() in _RESERVED:
                 raise SchemaError(
                     f"column {column.name!r} of {schema.database}.{schema.table} has a name that Iceberg reserves",
-                    hint="exclude the column with column.exclude.list in the producer",
+                    hint=RENAME_COLUMN,
                 )
 
     @staticmethod

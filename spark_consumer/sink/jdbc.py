@@ -194,13 +194,17 @@ class JdbcSink(TargetSink[JdbcTable]):
         )
         found = schemas[0] if schemas else session.query(self._dialect.current)[0][0]
         if not found:
-            raise SinkError("the connection has no current schema", hint="name one in sink.url or in sink.table")
+            raise SinkError(
+                "the connection to the target database has no current schema",
+                hint="name one in sink.table, such as shop.{table}, or the database in sink.url",
+            )
         for part in (found, name):
             self._dialect.check_name(part, f"the target of {schema.database}.{schema.table}")
         if name.lower() == LEDGER_TABLE:
             raise SinkError(
-                f"a table cannot have the name {LEDGER_TABLE}: it is that of the sink's own table",
-                hint="set another sink.table",
+                f"the target of {schema.database}.{schema.table} cannot have the name {name}: it is that of the sink's "
+                "own table",
+                hint="set another sink.table, or routes.<name>.sink-table for the table",
             )
         table = JdbcTable(self._dialect, found, name, self._form(schema), self._context.shard(schema.topic))
         with self._ledgers:

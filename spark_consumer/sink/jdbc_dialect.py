@@ -202,7 +202,8 @@ class Dialect(ABC):
         if type(kind) not in self.types:
             raise SinkError(
                 f"the target database has no type for {kind.simpleString()}",
-                hint="exclude the column with column.exclude.list in the producer",
+                hint="cast the column with transforms.<name>.projection, or exclude it with column.exclude.list in the "
+                "producer",
             )
         return self.types[type(kind)]
 
@@ -263,9 +264,11 @@ class Dialect(ABC):
     def check_name(self, name: str, what: str) -> None:
         """Raise SinkError for a name that the database would refuse or cut off."""
         if self.name_length(name) > self.max_name or "\0" in name:
+            fault = "has NUL" if "\0" in name else f"is too long for the target database, which allows {self.max_name}"
             raise SinkError(
-                f"the name of {what} is too long for the target database, which allows {self.max_name}",
-                hint="rename it at the source, or set another sink.table",
+                f"the name of {what} {fault}",
+                hint="give it another name: a table with sink.table or routes.<name>.sink-table, a column with "
+                "transforms.<name>.projection",
                 name=name,
             )
 

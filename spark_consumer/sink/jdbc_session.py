@@ -298,7 +298,9 @@ class Connections:
                 sqlstate=state,
             ) from None
         if connection is None:
-            raise SinkError(f"{self._driver} does not take the URL", hint="correct sink.url")
+            raise SinkError(
+                f"{self._driver} does not take the URL", hint="write sink.url as the documentation of the driver does"
+            )
         session = Session(connection)
         for statement in self._start:
             session.execute(statement)

@@ -44,6 +44,7 @@ from tailrace.spark_consumer.files import (
     write_document,
 )
 from tailrace.spark_consumer.images import Images
+from tailrace.spark_consumer.normalize.rowkind import RENAME_COLUMN
 from tailrace.spark_consumer.sink.base import SinkContext, TableBatch
 from tailrace.spark_consumer.sink.plugin import SinkPlugin
 from tailrace.spark_consumer.sink.shape import FIELD_PROPERTIES, MetadataOptions, fields_check
@@ -310,7 +311,7 @@ def _check_names(schema: TableSchema, added: set[str]) -> None:
         if lower in reserved or lower in seen:
             raise SchemaError(
                 f"column {column.name!r} of {schema.database}.{schema.table} cannot be stored under its name",
-                hint="exclude the column with column.exclude.list in the producer",
+                hint=RENAME_COLUMN,
                 collides_with=seen.get(lower, lower),
             )
         seen[lower] = column.name

@@ -18,6 +18,7 @@ from tailrace.runtime.errors import SchemaError
 from tailrace.schemas.connect import ConnectSchema
 from tailrace.schemas.sequence import Sequence
 from tailrace.spark_consumer.source.common_type import MAX_PRECISION
+from tailrace.spark_consumer.source.kafka import reload_remedy
 from tailrace.spark_consumer.spark_line import VARIANT_TYPES, lpad, try_cast
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _plain_type(schema: ConnectSchema, column: str, topic: str) -> tp.DataType:
         return tp.MapType(tp.StringType(), _member(schema.values, column, topic))
     raise SchemaError(
         f"column {column!r} has a Connect type without a Spark type",
-        hint="exclude the column with column.exclude.list in the producer",
+        hint=_exclude(topic),
         topic=topic,
         type=schema.type,
     )
@@ -144,10 +145,15 @@ def _member(schema: ConnectSchema, column: str, topic: str) -> tp.DataType:
     if inner.decode is not None:
         raise SchemaError(
             f"column {column!r} has {schema.name} inside a struct, array or map, which is not supported",
-            hint="exclude the column with column.exclude.list in the producer",
+            hint=_exclude(topic),
             topic=topic,
         )
     return inner.column
+
+
+def _exclude(topic: str) -> str:
+    """Return what to do about a column that cannot be read: records that the topic has name its type too."""
+    return f"exclude the column with column.exclude.list in the producer, then {reload_remedy(topic)}"
 
 
 def _decimal_type(schema: ConnectSchema, column: str, topic: str) -> FieldType:
@@ -157,7 +163,7 @@ def _decimal_type(schema: ConnectSchema, column: str, topic: str) -> FieldType:
     if precision > MAX_PRECISION or not 0 <= scale <= precision:
         raise SchemaError(
             f"column {column!r} is a decimal with more digits than Spark's maximum of {MAX_PRECISION}",
-            hint="set decimal.handling.mode=string in the producer, or exclude the column with column.exclude.list",
+            hint=f"set decimal.handling.mode=string in the producer, or {_exclude(topic)}",
             topic=topic,
             precision=precision,
             scale=scale,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import types as tp
 
@@ -56,8 +59,9 @@ def test_other_shapes_are_refused(changed: dict[str, str], problem: str) -> None
 def test_names_that_hudi_cannot_hold_are_refused(name: str) -> None:
     schema = table_schema("shop", "t", ConnectField(name, connect("string")))
 
-    with pytest.raises(SchemaError, match="has a name that Hudi cannot hold"):
+    with pytest.raises(SchemaError, match=rf"column '{re.escape(name)}' of shop\.t has a name that Hudi") as caught:
         check_names(schema)
+    assert caught.value.hint.startswith("give it another name with transforms.<name>.projection, or exclude it with ")
 
 
 @pytest.mark.parametrize(("kind", "optional"), [("bytes", False), ("double", False), ("int64", True), ("string", True)])
@@ -65,8 +69,10 @@ def test_keys_without_one_text_for_each_value_are_refused(kind: str, *, optional
     column = ConnectField("k", connect(kind, optional=optional))
     schema = table_schema("shop", "t", column, key=("id", "k"))
 
-    with pytest.raises(SinkError, match=r"the key column k of shop\.t"):
+    with pytest.raises(SinkError, match=r"the key column k of shop\.t .*, and Hudi identifies rows by") as caught:
         check_key(schema, _types(schema))
+    assert caught.value.hint == "set other key columns with message.key.columns in the producer, or use another sink"
+    check_key(replace(schema, key=("id",)), _types(schema))
 
 
 def _types(schema: TableSchema) -> dict[str, tp.DataType]:
@@ -85,5 +91,5 @@ def test_keys_of_integers_texts_and_dates_are_taken() -> None:
 
 
 def test_a_repair_of_hudi_tables_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(ConfigError, match="targets of the sink hudi are not repaired yet"):
+    with pytest.raises(ConfigError, match="not repaired yet; compare without it, and load the table again"):
         verify(config.parse(GIVEN), VerifyOptions(["false"], repair=True))

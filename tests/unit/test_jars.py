@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import shutil
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -65,10 +68,57 @@ def test_jars_of_the_hudi_sink_are_pinned_for_its_spark_line() -> None:
 
 
 def test_spark_line_without_a_list_is_an_error() -> None:
-    with pytest.raises(TailraceError, match=r"no jars are listed for Spark 4\.3"):
+    with pytest.raises(TailraceError, match=r"no jars are listed for Spark 4\.3") as caught:
         jars.pins(line="4.3")
+    assert caught.value.hint == "use Spark 4.1, 3.5"
+    assert all(jars.pins(line=line) for line in ("4.1", "3.5"))
 
 
 def test_unknown_section_of_jars_is_an_error() -> None:
-    with pytest.raises(TailraceError, match="no jars are listed for 'hudi'"):
+    with pytest.raises(TailraceError, match="no jars are listed for 'hudi'") as caught:
         jars.pins(("hudi",))
+    sections = caught.value.hint.removeprefix("choose from ").split(", ")
+    assert "delta" in sections
+    assert jars.pins(sections) == jars.pins()
+
+
+def test_java_is_needed_where_it_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert jars.main([str(tmp_path / "jars"), "kafka"]) == 1
+    assert capsys.readouterr().err == ("error: Java was not found\n  hint: install Java 17 or 21, or set JAVA_HOME\n")
+
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert jars.main([str(tmp_path / "jars"), "kafka"]) == 1
+    assert f"Java was not found in JAVA_HOME, {tmp_path}\n" in capsys.readouterr().err
+    (tmp_path / "bin").mkdir()
+    shutil.copy("/bin/true", tmp_path / "bin" / "java")
+    assert jars.main([str(tmp_path / "jars"), "kafka"]) == 1
+    assert "files could not be fetched: " in (said := capsys.readouterr().err)
+    assert "hint: check the network; set a proxy by JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=HOST" in said
+
+
+_FETCHES: Final = """#!/bin/sh
+while [ "$1" != -cache ]; do shift; done
+folder="$(dirname "$2")/files/org.example"
+mkdir -p "$folder"
+printf %s "$CONTENT" > "$folder/app-1.0.jar"
+"""
+
+
+def test_a_file_with_another_checksum_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "java"
+    java.write_text(_FETCHES)
+    java.chmod(0o755)
+    pins = {Artifact.parse("org.example:app:1.0"): hashlib.sha256(b"right").hexdigest()}
+    monkeypatch.setenv("CONTENT", "wrong")
+    with pytest.raises(TailraceError, match=r"^app-1\.0\.jar: the SHA-256 differs from the pinned one") as caught:
+        jars.download(pins, tmp_path / "jars", java=java, report=print)
+    assert caught.value.hint.startswith("repeat the download; if it still differs, the public file was replaced")
+    assert not list((tmp_path / "jars").iterdir())
+
+    monkeypatch.setenv("CONTENT", "right")
+    jars.download(pins, tmp_path / "jars", java=java, report=print)
+    assert (tmp_path / "jars" / "app-1.0.jar").read_bytes() == b"right"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -17,6 +19,9 @@ from tailrace.spark_consumer.errors import SinkError, TargetUnavailableError, Un
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.query import processing_time
 from tailrace.spark_consumer.sink.base import Sink, SinkContext
+from tailrace.spark_consumer.sink.delta_sink import DeltaSink
+from tailrace.spark_consumer.sink.hudi_sink import HudiSink
+from tailrace.spark_consumer.sink.iceberg_sink import _prepare_session
 from tailrace.spark_consumer.sink.plugin import SinkPlugin, load_sink
 from tailrace.spark_consumer.sink.routing import Assignments, QuerySink, SharedQuerySink, SinkRouter, TableSinks
 from tailrace.spark_consumer.source.topics import TableFilter
@@ -153,10 +158,11 @@ def test_tables_with_no_sink_or_several_are_reported_together() -> None:
 
     assert none.startswith("sinks: tables without a sink: shop.x1, shop.x2; add them")
     assert several.startswith("sinks: tables of more than one sink (lake, pg): shop.a, shop.a2; a table goes to one")
-    with pytest.raises(SinkError, match=r"shop\.x1 has no sink"):
-        router.of("p.shop.x1")
-    with pytest.raises(SinkError, match=r"shop\.a is a table of lake and pg"):
-        router.of("p.shop.a")
+    for table, problem in (("x1", "has no sink"), ("a", "is a table of lake and pg")):
+        with pytest.raises(SinkError, match=rf"shop\.{table} {problem}") as caught:
+            router.of(f"p.shop.{table}")
+        assert "sinks.<name>.table.include.list and sinks.<name>.table.exclude.list so that" in caught.value.hint
+        assert "or leave it out with table.exclude.list, and start again" in caught.value.hint
     assert (router.name_of("p.shop.x1"), router.name_of("p.shop.a")) == ("", "")
 
 
@@ -221,6 +227,32 @@ def test_session_has_the_jars_and_settings_of_all_sinks() -> None:
     ]
 
 
+class _Conf(dict[str, str]):
+    """The settings of a session."""
+
+    set = dict.__setitem__
+
+
+def test_a_session_without_the_settings_of_a_sink_gets_their_names() -> None:
+    conf = _Conf()
+    spark = cast("Any", SimpleNamespace(conf=conf))
+    for kind, open_sink, named in (("delta", DeltaSink, 2), ("hudi", HudiSink, 1)):
+        with pytest.raises(SinkError, match=r"^the Spark session has no") as caught:
+            open_sink(spark, cast("Any", None), cast("Any", None))
+        needed = session.required_settings([load_sink(kind)]).items()
+        assert sum(f"{name}={value}" in caught.value.hint for name, value in needed) == named
+    for missing, setting in (
+        ("has no Iceberg extension", "spark.sql.extensions=org.apache.iceberg.spark.extensions.IcebergSpark"),
+        ("has no catalog lake, which sink.table names", "spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog"),
+    ):
+        with pytest.raises(SinkError, match=missing) as caught:
+            _prepare_session(spark, "lake")
+        assert setting in caught.value.hint
+        [(name, value)] = re.findall(r"(spark\.sql\.[\w.]+)=([\w.]+)", caught.value.hint)
+        conf[name] = value
+    _prepare_session(spark, "lake")
+
+
 def test_sinks_that_need_other_values_of_a_setting_are_a_fault() -> None:
     delta = load_sink("delta")
     other = replace(load_sink("console"), spark_settings={"spark.sql.catalog.spark_catalog": "other.Catalog"})
@@ -276,6 +308,7 @@ def test_server_of_one_sink_that_is_down_stops_its_tables_only() -> None:
             sink.applied(SCHEMA)
         assert not concerns_all_tables(caught.value)
         assert (caught.value.context["sink"], caught.value.context["cause"]) == ("pg", "no connection")
+        assert "go on at the next attempt (tailrace.parked.table.retry.ms, or the signal SIGUSR1)" in caught.value.hint
     assert target.calls == 1  # not once for each table
 
     target.error = None

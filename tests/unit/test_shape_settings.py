@@ -108,8 +108,11 @@ def test_several_expressions_for_one_table_are_an_error_of_the_table() -> None:
     shapes = TableShapes("scd1", ((r"a\..*", "soft-delete"), (r".*\.b", "scd1")))
 
     assert shapes.of("a", "c") == "soft-delete"
-    with pytest.raises(SinkError, match=r"several expressions of sink\.shape\.overrides match a\.b"):
+    with pytest.raises(SinkError, match=r"several expressions of sink\.shape\.overrides match a\.b") as caught:
         shapes.of("a", "b")
+    assert caught.value.hint == "change the expressions, so that one of them matches the table"
+    assert caught.value.context["expressions"] == [r"a\..*:soft-delete", r".*\.b:scd1"]
+    assert TableShapes("scd1", ((r"a\..*", "soft-delete"), (r"[^a]\.b", "scd1"))).of("a", "b") == "soft-delete"
 
 
 @pytest.mark.parametrize(
@@ -135,5 +138,6 @@ def test_a_filter_does_not_go_with_deleted_rows_that_stay() -> None:
     source = table_schema("p", "t")
     transform = TableTransform(source, source, Columns((), ("id",), "id > 0"))
 
-    with pytest.raises(TransformError, match=r"shop\.t has a filter, and its target keeps deleted rows"):
+    with pytest.raises(TransformError, match=r"shop\.t has a filter, and its target keeps deleted rows") as caught:
         transform.apply(cast("DataFrame", None), Images.UPSERT_WITH_BEFORE)
+    assert caught.value.hint == "remove the filter, or set another shape for the table in sink.shape.overrides"
