@@ -209,7 +209,9 @@ def _published(spark: SparkSession, prefix: str, client: Mapping[str, str], *, o
 
 def _decode(raw: DataFrame, topic: str, schemas: list[TableSchema]) -> DataFrame:
     if not schemas:
-        raise SchemaError(f"no table schema is published for topic {topic}", hint="check topic and prefix")
+        raise SchemaError(
+            f"no table schema is published for topic {topic}", hint="check the arguments topic and prefix"
+        )
     known = fn.col("schema").isNull() | fn.col("schema").isin([schema.fingerprint for schema in schemas])
     checked = fn.when(known, fn.col("schema")).otherwise(fn.raise_error(fn.lit(_NEWER_SCHEMA)).cast("string"))
     schema, rows = decode_versions(_wrapped(raw.withColumn("schema", checked)), schemas, Images.CHANGELOG)

@@ -220,7 +220,7 @@ class Pipeline:
             raise SinkError(
                 f"{len(parked)} tables are parked; all others have been read to their ends",
                 hint="remove the causes and start again: the tables are then taken up where they stopped",
-                **{position.topic: position.reason for position in parked},
+                **{each.topic: "; ".join(filter(None, (each.reason, each.hint))) for each in parked},
             )
 
     def close(self) -> None:

@@ -129,7 +129,7 @@ class JdbcTable:
         """What the database has. Raises SinkError for a table that was dropped meanwhile."""
         if self.stored is None:
             problem = f"the table {self.name} was dropped while its records were processed"
-            raise SinkError(problem, hint="start again to create it")
+            raise SinkError(problem, hint="start again, or wait for the next attempt: it creates and loads it")
         return self.stored
 
     @property

@@ -251,7 +251,8 @@ class UpsertKafkaSink(TargetSink[OpenTopic]):
             if other:
                 raise SinkError(
                     f"topic {target} is not compacted: it would lose the last row of a key, or grow without bound",
-                    hint=f"run kafka-configs.sh --alter --topic {target} --add-config cleanup.policy=compact",
+                    hint=f"run kafka-configs.sh --bootstrap-server BROKER --alter --topic {target} --add-config "
+                    "cleanup.policy=compact; the table goes on at the next attempt",
                     **{name.replace(".", "_"): value for name, value in other.items()},
                 )
             stored, shard = self._newest(topic, target), self._context.shard(topic)

@@ -22,6 +22,7 @@ from tailrace.schemas.alteration import Alteration, AlterationKind, ColumnChange
 from tailrace.schemas.sequence import Sequence as Position
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.kafka import reload_remedy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,6 +120,16 @@ def _new(change: ColumnChange) -> str:
 log = structlog.get_logger(__name__)
 
 
+def not_published(topic: str, schemas: str) -> SchemaError:
+    """Return the error for records that name a schema which the schemas topic does not have."""
+    return SchemaError(
+        f"records of topic {topic} name a table schema that is not published",
+        hint="restart the producer, which publishes the present schemas again, and let it alone write to the topics of "
+        f"its prefix; if records with former schemas are left, {reload_remedy(topic)}",
+        schemas=schemas,
+    )
+
+
 class SchemaTracker:
     """All schemas per topic."""
 
@@ -177,7 +188,8 @@ class SchemaTracker:
         if known is None:
             raise SchemaError(
                 f"no table schema is published for topic {topic}",
-                hint="use topic prefixes of which none is the start of another, and do not delete the schemas topic",
+                hint="restart the producer, which publishes it with the next change, or leave the topic out with "
+                "table.exclude.list; of topic prefixes none may be the start of another",
                 schemas_topic=self._topic.topic,
             )
         return [schema for _, schema in sorted(known.values(), key=lambda entry: entry[0])]

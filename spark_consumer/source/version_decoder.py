@@ -20,7 +20,7 @@ from tailrace.spark_consumer.images import Images, MetadataField
 from tailrace.spark_consumer.source.common_type import can_check, common_type, convert_value, failing
 from tailrace.spark_consumer.source.json_decoder import Read, decode, failure_prefix, image_fields, read_json
 from tailrace.spark_consumer.source.kafka import reload_remedy
-from tailrace.spark_consumer.source.schema_tracker import Lineages, Origin, lineages
+from tailrace.spark_consumer.source.schema_tracker import Lineages, Origin, lineages, not_published
 from tailrace.spark_consumer.source.types import decimal_schema, field_type, sequence_literal
 
 if TYPE_CHECKING:
@@ -46,11 +46,7 @@ def schemas_in(raw: DataFrame, topic: str, tracker: SchemaTracker) -> list[Table
     used = {row["schema"] for row in rows if row["schema"] is not None}
     unknown = used - {schema.fingerprint for schema in published}
     if unknown:
-        raise SchemaError(
-            f"records of topic {topic} name a table schema that is not published",
-            hint="allow only the producer to write to the topics of its prefix, and do not delete the schemas topic",
-            schemas=", ".join(sorted(unknown)),
-        )
+        raise not_published(topic, ", ".join(sorted(unknown)))
     return [schema for schema in published[:-1] if schema.fingerprint in used] + published[-1:]
 
 

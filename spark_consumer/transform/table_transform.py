@@ -335,7 +335,8 @@ def failing_record(records: DataFrame, transform: TableTransform, images: Images
         found = TransformError(
             f"the transform of {source.database}.{source.table} fails for a record: topic {source.topic}, "
             f"partition {partition}, offset {start}: {reason}",
-            hint="use a function that returns NULL, such as try_cast or try_divide, and start again",
+            hint="use a function that returns NULL, such as try_cast or try_divide, and start again; to go on without "
+            "such records, set errors.tolerance=all and errors.deadletterqueue.topic.name",
         )
         found.record = BadRecord(source.topic, partition, start, reason)
         return found

@@ -11,7 +11,7 @@ from pyspark.sql import functions as fn
 from structlog.testing import capture_logs
 
 from tailrace.runtime.errors import ConfigError, SchemaError
-from tailrace.schemas.connect import ConnectField
+from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.schemas.sequence import Sequence, file_number
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.config import parse
@@ -152,9 +152,14 @@ def test_the_number_of_tables_whose_schemas_are_read_is_logged_once() -> None:
 
 def test_unknown_topic_and_invalid_schema_record_are_errors() -> None:
     tracker = SchemaTracker(ControlTopic("p.tailrace.schemas", {}))
-    with pytest.raises(SchemaError, match="no table schema is published"):
+    with pytest.raises(SchemaError, match=r"no table schema is published for topic p\.shop\.t") as caught:
         tracker.versions("p.shop.t")
-    with pytest.raises(SchemaError, match="not a table schema"):
+    assert "restart the producer, which publishes it with the next change, or leave the topic" in caught.value.hint
+    tracker.add(table_schema("p", "t").to_json(sequence=Sequence.at(1, "binlog.000001", 4)))
+    assert tracker.versions("p.shop.t")
+    with pytest.raises(
+        SchemaError, match=r"p\.tailrace\.schemas is not a table schema(?s:.*)allow only the producer to"
+    ):
         tracker.add(b"{}")
 
 
@@ -285,9 +290,29 @@ def test_batch_has_a_range_for_each_topic_that_advances() -> None:
     assert (found["p.d.t"].offsets, found["p.d.new"].offsets) == (5, 2)
 
 
-def test_decimal_beyond_38_digits_is_refused_with_a_hint() -> None:
-    with pytest.raises(SchemaError, match=r"decimal\.handling\.mode=string"):
-        field_type(decimal(65, 30), column="c", topic="p.d.t")
+@pytest.mark.parametrize(
+    ("schema", "problem", "remedy"),
+    [
+        (
+            decimal(65, 30),
+            "is a decimal with more digits than",
+            "set decimal.handling.mode=string in the producer, or ",
+        ),
+        (ConnectSchema("map"), "has a Connect type without a Spark type", ""),
+        (
+            ConnectSchema("array", items=connect("int64", name="io.debezium.time.Timestamp")),
+            "has io.debezium.time.Timestamp inside a struct, array or map",
+            "",
+        ),
+    ],
+)
+def test_type_that_spark_lacks_is_refused_with_a_hint(schema: ConnectSchema, problem: str, remedy: str) -> None:
+    """The records that the topic has name the type too, also when the column is excluded."""
+    with pytest.raises(SchemaError, match=f"column 'c' {problem}") as caught:
+        field_type(schema, column="c", topic="p.d.t")
+
+    excluded = "exclude the column with column.exclude.list in the producer, then stop the query, move the target table"
+    assert caught.value.hint.startswith(f"{remedy}{excluded} away, run tailrace reload --topic p.d.t --from latest")
 
 
 def test_jars_are_known_for_this_spark_version_only() -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tailrace.runtime.stored_format import NewerFormatError
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.sink.ledger import Changelog, Ledger
+from tailrace.spark_consumer.sink.base import SinkContext
+from tailrace.spark_consumer.sink.ledger import LEAVE_OUT, Changelog, Ledger, comparable, missing_target
+from tailrace.spark_consumer.source.control import ControlTopic
+from tailrace.spark_consumer.source.kafka import NEW_TOPIC_REMEDY
+from tailrace.spark_consumer.source.watermarks import SnapshotRuns
 
 RECORDED = {
     "one table": (
@@ -71,5 +76,23 @@ def test_commit_follows_only_the_ledger_that_is_known() -> None:
     Ledger("p.shop.t").require_known(None, "t")
 
     for found in (Ledger("p.shop.t", {0: 7}, {0: 7}, writer="two"), Ledger("p.shop.t", {0: 5}, {0: 5}, writer="one")):
-        with pytest.raises(SinkError, match="another process has written to t, or restored it"):
+        with pytest.raises(SinkError, match="another process has written to t, or restored it") as caught:
             found.require_known(known, "t")
+        assert caught.value.hint == "run one query for a table; this one tries again with what the table has"
+
+
+def test_rows_that_belong_to_no_moment_of_the_source_are_not_compared() -> None:
+    runs = SnapshotRuns(ControlTopic("p.tailrace.watermarks", {}))
+    context = SinkContext(query_id="q", prefix="p", client={}, runs=runs, topic_id=lambda _: "now")
+    own = Ledger("p.shop.t", {0: 7}, {0: 7}, id="now")
+    for found, problem, hint in (
+        (replace(own, others={}), "t has the rows of several tables, which are not compared yet", LEAVE_OUT),
+        (None, "t does not tell what it has applied, so its rows", "let its query write to it once"),
+        (replace(own, topic="p.shop.u"), "t belongs to another topic", LEAVE_OUT),
+        (replace(own, id="former"), "topic p.shop.t was deleted and created again", NEW_TOPIC_REMEDY),
+    ):
+        with pytest.raises(SinkError, match=problem) as caught:
+            comparable(found, context, "p.shop.t", "t")
+        assert caught.value.hint == hint
+    assert comparable(own, context, "p.shop.t", "t") == own
+    assert missing_target("t", "p.shop.t").hint == "start the query that writes it"

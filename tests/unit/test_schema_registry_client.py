@@ -14,6 +14,7 @@ import pytest
 from tailrace.producer.serialization import schema_registry
 from tailrace.producer.serialization.schema_registry import SchemaRegistryClient, difference
 from tailrace.runtime.errors import KafkaRequestError, SchemaError, TailraceError
+from tailrace.spark_consumer.source.formats import registry
 from tailrace.spark_consumer.source.formats.registry import RegistrySettings, SchemaRegistry
 from tests.support.values import registry_settings
 
@@ -115,10 +116,29 @@ def _deep(levels: int) -> str:
 def test_reader_refuses_schemas_that_it_cannot_read(schema: str) -> None:
     """Before anything that would call itself for each level of it."""
     body = json.dumps({"schema": schema}).encode()
-    with _server(200, body) as (url, _), pytest.raises(SchemaError, match="schema 7 of the registry, which records"):
+    remedy = r"check schema\.registry\.url, and who may register schemas there"
+    with _server(200, body) as (url, _), pytest.raises(SchemaError, match=rf"schema 7 of the registry(?s:.*){remedy}"):
         SchemaRegistry(RegistrySettings(url)).schema(7)
     with _server(200, json.dumps({"schema": _deep(50)}).encode()) as (url, _):
         assert SchemaRegistry(RegistrySettings(url)).schema(7)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "problem", "hint"),
+    [
+        (401, "{}", "denies access to schema 7", "check basic.auth.user.info and the rights of that user"),
+        (404, "{}", "has no schema 7, which records name", "it must be the root URL of the registry that the writer"),
+        (200, '{"schema": "x", "schemaType": "JSON"}', "schema 7 of .* is not an Avro", "confluent.connect.avro.Avro"),
+        (500, "{}", "the schema registry did not respond", "start the registry, or check schema.registry.url and "),
+    ],
+)
+def test_reader_says_why_it_has_no_schema_and_what_to_do(
+    status: int, body: str, problem: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_RETRY_FOR_S", 0.0)
+    with _server(status, body.encode()) as (url, _), pytest.raises(TailraceError, match=problem) as caught:
+        SchemaRegistry(RegistrySettings(url)).schema(7)
+    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize("found", [_deep(100_000), "no JSON", '{"type": "record", "fields": [{}]}'])

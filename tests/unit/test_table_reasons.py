@@ -47,6 +47,7 @@ def test_an_error_names_the_record_that_the_decoder_raised() -> None:
 
     assert isinstance(found, BadRecordError)
     assert found.message == "a record cannot be decoded: topic p.d.t, partition 1, offset 7: n differs"
+    assert found.hint.endswith("set errors.tolerance=all and errors.deadletterqueue.topic.name")
     assert found.record == BadRecord(TOPIC, 1, 7, "n differs")
     assert bad_record(found, TOPIC) == bad_record(error, TOPIC) == found.record
 

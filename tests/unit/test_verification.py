@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
+from pyspark.sql import types as tp
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.schemas.verification import (
@@ -22,9 +26,19 @@ from tailrace.schemas.verification import (
     from_line,
     to_line,
 )
+from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import SinkError
-from tailrace.spark_consumer.verify.command import sample_size, shown_difference
-from tailrace.spark_consumer.verify.compare import Difference, with_reports
+from tailrace.spark_consumer.sink.base import TargetRows
+from tailrace.spark_consumer.sink.ledger import LEAVE_OUT
+from tailrace.spark_consumer.verify.command import (
+    SourceChecksums,
+    SourceFailedError,
+    _require_equal_shape,
+    sample_size,
+    shown_difference,
+)
+from tailrace.spark_consumer.verify.compare import Difference, TableComparison, with_reports
+from tests.spark.records import table_schema
 
 TABLE = ComparedTable(
     "p.shop.t",
@@ -122,6 +136,83 @@ def test_differences_are_reported_also_if_a_later_part_cannot_be_compared() -> N
     fails, reported = False, []
     assert list(with_reports(known, with_rows, reported.append)) == known
     assert reported == [Difference("1", "missing", ("1,a", [])), known[1]]
+
+
+_SOURCE: Final = """
+import sys
+for line in sys.argv[1:-2]:
+    print(line, flush=True)
+    sys.stdin.readline()
+sys.exit("the account cannot read shop.t")
+"""
+
+
+def source(*records: Record) -> SourceChecksums:
+    """Return the source whose command answers each request with one record, and then fails."""
+    return SourceChecksums(
+        [sys.executable, "-c", _SOURCE, *(to_line(each).decode().strip() for each in records)], "p.t"
+    )
+
+
+def test_a_source_that_cannot_be_compared_names_a_way_on() -> None:
+    with source() as failing, pytest.raises(SourceFailedError, match=r"^the source could not be read") as caught:
+        failing.plan()
+    assert (caught.value.hint, caught.value.context["answer"]) == (
+        "run the command by hand; or leave the table out with --tables",
+        "the account cannot read shop.t",
+    )
+    assert str(caught.value.context["command"]).endswith("--topic p.t")
+    twice = ComparedRow("1", "a" * 32), ComparedRow("1", "b" * 32)
+    with (
+        source(*twice) as failing,
+        pytest.raises(SourceFailedError, match="two rows of the source have one key") as caught,
+    ):
+        failing.rows(["id"], Keys.of_texts(["1"]), texts=False)
+    assert caught.value.hint.startswith(
+        "name columns in message.key.columns whose values are unique; or leave the table"
+    )
+
+
+class Target:
+    """A target without columns, and with what it has applied at each call."""
+
+    def __init__(self, *applied: int) -> None:
+        self._applied = iter(applied)
+
+    def read_target(self, *_: object) -> TargetRows:
+        """Return the rows."""
+        rows = SimpleNamespace(schema=tp.StructType())
+        return TargetRows(cast("Any", rows), {0: next(self._applied)}, lambda: {0: next(self._applied)})
+
+
+def comparison(target: Target, read: SourceChecksums, wait_s: float = 0) -> TableComparison:
+    """Return the comparison of a table."""
+    return TableComparison(cast("Any", None), read, target, cast("Any", TABLE), cast("Any", None), wait_s=wait_s)
+
+
+def test_a_target_that_cannot_be_compared_names_a_way_on() -> None:
+    with (
+        source(TABLE) as read,
+        pytest.raises(SinkError, match=r"^the table cannot be compared: key column id: ") as caught,
+    ):
+        comparison(Target(0), read).run(lambda *_: None)
+    assert caught.value.hint == "load the table again, so that it has the key of the source"
+    window = Window({0: 5}, {0: 9})
+    with pytest.raises(SinkError, match=r"^the target has not applied what the source shows") as caught:
+        comparison(Target(7, 7), source())._target(window)
+    assert caught.value.hint == "start the query of the target, look into its status, or raise --wait"
+    assert (caught.value.context["applied"], caught.value.context["wanted"]) == ({0: 7}, {0: 9})
+    comparing = comparison(Target(7, 9, 8), source(), wait_s=60)
+    found = comparing._target(window)
+    with pytest.raises(SinkError, match=r"^the target went back while it was compared") as caught:
+        comparing._changed(cast("Any", None), window, found, Keys.of_texts(["1"]))
+    assert caught.value.hint == "run the command again"
+    given = {"bootstrap.servers": "b:1", "topic.prefix": "p", "checkpointLocation": "/c", "sink": "console"}
+    routed = config.parse({**given, "routes": "r", "routes.r.source-table": r"shop\.t", "routes.r.sink-table": "all.t"})
+    with pytest.raises(SinkError, match="tables with a transform or a route are not compared yet") as caught:
+        _require_equal_shape(routed.transforms.rules, table_schema("p", "t"))
+    assert (caught.value.hint, caught.value.context["topic"]) == (LEAVE_OUT, "p.shop.t")
+    _require_equal_shape(routed.transforms.rules, table_schema("p", "u"))
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,9 @@ def _connect(schema: Any, named: dict[str, ConnectSchema], space: str) -> Connec
         present = [each for each in schema if each != "null"]
         if len(present) != 1:
             raise SchemaError(
-                "an Avro schema has a union of several types", hint="write it with Debezium", union=schema
+                "an Avro schema has a union of several types",
+                hint="write the topic with a Debezium connector, or leave it out with table.exclude.list",
+                union=schema,
             )
         found = _connect(present[0], named, space)
         return found.as_optional() if len(schema) > 1 else found

@@ -20,6 +20,7 @@ from pyspark.sql import types as tp
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.connect import ConnectField, ConnectSchema
 from tailrace.spark_consumer.source.json_decoder import Read, read_json
+from tailrace.spark_consumer.source.schema_tracker import not_published
 from tailrace.spark_consumer.source.types import PLAIN_TYPES, VARIANT, decimal_schema
 
 if TYPE_CHECKING:
@@ -121,11 +122,7 @@ class JsonValues:
         for schema in published:
             if schema.fingerprint == fingerprint:
                 return schema
-        raise SchemaError(
-            f"records of topic {topic} name a table schema that is not published",
-            hint="allow only the producer to write to the topics of its prefix, and do not delete the schemas topic",
-            schema=fingerprint,
-        )
+        raise not_published(topic, fingerprint)
 
     def columns(
         self, table: TableSchema, value_id: str, sample: Sample, published: Sequence[TableSchema]
@@ -263,7 +260,8 @@ def row_fields(envelope: ConnectSchema, topic: str) -> tuple[ConnectField, ...]:
                 return field.schema.fields
     raise SchemaError(
         f"a record of topic {topic} has a schema that is not a change event",
-        hint="remove transforms such as ExtractNewRecordState from the connector, or exclude the topic",
+        hint="remove transforms such as ExtractNewRecordState from the connector, or leave the topic out with "
+        "table.exclude.list",
         schema=envelope.name,
         fields=", ".join(field.name for field in envelope.fields),
     )

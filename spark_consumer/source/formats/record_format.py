@@ -135,7 +135,8 @@ class ConnectorFormat:
         if row is None or row["db"] is None or row["table"] is None:
             raise SchemaError(
                 f"a record of topic {topic} is not a change event of a database connector",
-                hint="exclude the topic, or set key.converter and value.converter as the writer has them",
+                hint="leave the topic out with table.exclude.list, or set key.converter and value.converter as "
+                "the writer has them",
                 partition=None if row is None else row["partition"],
                 offset=None if row is None else row["offset"],
             )
