@@ -5,7 +5,7 @@
     TailraceError              runtime/errors.py
     ├── SinkError              the target rejected a batch
     │   ├── NewTopicError      a topic was deleted and created again
-    │   ├── MissingTopicError  a topic was deleted before its records were read
+    │   ├── MissingTopicError  Kafka does not have a topic
     │   ├── TargetUnavailableError  the target cannot be reached: no table can go on
     │   └── UnreachableSinkError    the engine of one of several sinks cannot be reached: its tables cannot go on
     ├── IncompleteTopicError   a topic lacks records that were written to it
@@ -40,7 +40,7 @@ class NewTopicError(SinkError):
 
 
 class MissingTopicError(SinkError):
-    """A topic was deleted before its records were read."""
+    """Kafka does not have a topic: it was deleted."""
 
 
 class TargetUnavailableError(SinkError):

@@ -20,6 +20,7 @@ from tailrace.spark_consumer.monitor.status import Status
 from tailrace.spark_consumer.monitor.table_result import TableResult
 from tailrace.spark_consumer.sink.ledger import TargetBehindError
 from tailrace.spark_consumer.sink.routing import QuerySink
+from tailrace.spark_consumer.source.kafka_admin import missing_topic
 from tailrace.spark_consumer.source.ranges import (
     BatchRanges,
     OffsetRange,
@@ -33,13 +34,7 @@ from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.pool import TablePool, clone_session
 from tailrace.spark_consumer.tables.progress import TableProgress
 from tailrace.spark_consumer.tables.reading import Reading
-from tailrace.spark_consumer.tables.reasons import (
-    begin_with_what_is_left,
-    known_reason,
-    missing_topic,
-    position,
-    unknown_reason,
-)
+from tailrace.spark_consumer.tables.reasons import begin_with_what_is_left, known_reason, position, unknown_reason
 from tailrace.spark_consumer.tables.services import PipelineSettings, QueryServices, TableServices
 from tailrace.spark_consumer.tables.upsert import UpsertTable
 from tailrace.spark_consumer.tables.work import MakePart, Parts, TableWork
@@ -316,7 +311,8 @@ class Pipeline:
             if isinstance(error, TargetBehindError) and self._settings.accept_incomplete:
                 begin_with_what_is_left(spark, reading.source, topic, error)
             if topic in missing:
-                found[topic] = missing_topic(topic, error)
+                found[topic] = missing_topic(topic)
+                found[topic].__cause__ = error
             elif not isinstance(error, TailraceError):
                 same = self._query.stored.states.topic_id(spark, topic) == ids.present(spark, topic) != ""
                 found[topic] = known_reason(spark, reading.source, topic, ranges[topic], error, same=same) or error

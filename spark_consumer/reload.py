@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from tailrace.runtime.errors import ConfigError, KafkaRequestError
+from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.names import watermarks_topic
 from tailrace.spark_consumer import session
 from tailrace.spark_consumer.app import load_sinks
 from tailrace.spark_consumer.config import ConsumerConfig
@@ -19,9 +20,9 @@ from tailrace.spark_consumer.errors import as_tailrace_error
 from tailrace.spark_consumer.files import children
 from tailrace.spark_consumer.normalize.stored_records import CarryOver, MovedKeys, RememberedDeletes
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
-from tailrace.spark_consumer.query import table_topics
-from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds
+from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds, matching
 from tailrace.spark_consumer.source.ranges import EARLIEST
+from tailrace.spark_consumer.source.topics import subscribe_pattern
 from tailrace.spark_consumer.tables.parking import write_position
 from tailrace.spark_consumer.tables.progress import TablePosition
 
@@ -44,9 +45,12 @@ def reload(config: ConsumerConfig, topic: str, start: Start) -> Mapping[int, int
 
 def _reload(spark: SparkSession, config: ConsumerConfig, topic: str, start: Start) -> Mapping[int, int]:
     if not children(spark, f"{config.checkpoint.rstrip('/')}/offsets"):
-        raise ConfigError([f"checkpointLocation {config.checkpoint} is not that of a query that has read a topic"])
-    if topic not in table_topics(spark, config):
-        raise ConfigError([f"--topic {topic} is not the topic of a table that the query reads"])
+        problem = f"checkpointLocation {config.checkpoint} is not that of a query that has read a topic"
+        raise ConfigError([f"{problem}: name the configuration with which the query runs"])
+    pattern = subscribe_pattern(config.topic_prefix, config.table_filter)
+    if topic == watermarks_topic(config.topic_prefix) or not matching(spark, pattern, [topic]):
+        problem = f"--topic {topic} is not the topic of a table that the query reads"
+        raise ConfigError([f"{problem}, by topic.prefix, table.include.list and table.exclude.list"])
     topic_id, ends = _present(spark, config, topic)
     begins = ends if start == "latest" else {}
     starts = begins or dict.fromkeys(ends, EARLIEST)
@@ -72,12 +76,7 @@ def _present(spark: SparkSession, config: ConsumerConfig, topic: str) -> tuple[s
     try:
         ids = TopicIds(admin)
         ids.refresh(spark, [topic])
-        ends = ids.ends(spark, [topic]).get(topic)
+        ends = ids.ends_of(spark, topic)
+        return ids.get(topic), ends
     finally:
         admin.close()
-    if not ends:
-        raise KafkaRequestError(
-            f"Kafka does not tell the id and the end offsets of topic {topic}",
-            hint="grant READ and DESCRIBE on the topic to the user of the query, and try again",
-        )
-    return ids.get(topic), ends

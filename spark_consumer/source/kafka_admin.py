@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
+from tailrace.runtime.errors import KafkaUnavailableError
+from tailrace.spark_consumer.errors import MissingTopicError
 from tailrace.spark_consumer.java_errors import java_errors
 from tailrace.spark_consumer.jvm import java_class
 
@@ -144,6 +146,15 @@ def unknown_id(_topic: str) -> str:
     return ""
 
 
+def missing_topic(topic: str) -> MissingTopicError:
+    """Return the error for a topic that Kafka does not have."""
+    return MissingTopicError(
+        f"topic {topic} does not exist",
+        hint="restart the producer, which creates the topic and, with tailrace.missing.topic.handling.mode=snapshot, "
+        "reads the table again; or leave the table out with table.exclude.list",
+    )
+
+
 class TopicIds:
     """The ids of the topics of a query, read with the admin client of Spark's Kafka jars."""
 
@@ -181,6 +192,21 @@ class TopicIds:
             except Py4JError:  # a topic was deleted meanwhile: the read tells
                 return {}
             return found
+
+    def ends_of(self, spark: SparkSession, topic: str) -> dict[int, int]:
+        """Return the end offsets of a topic whose id was read.
+
+        Raises MissingTopicError if Kafka does not have it (any more), KafkaUnavailableError if Kafka does not tell.
+        """
+        if found := self.ends(spark, [topic]).get(topic):
+            return found
+        if self.missing(spark, [topic]):
+            raise missing_topic(topic)
+        raise KafkaUnavailableError(
+            f"Kafka does not tell the id and the end offsets of topic {topic}",
+            hint="check that the brokers run, grant READ and DESCRIBE on the topic to the user of the query, and run "
+            "the command again",
+        )
 
     def present(self, spark: SparkSession, topic: str) -> str:
         """Return the id that a topic has now; '' if that is not known."""

@@ -13,7 +13,6 @@ from tailrace.spark_consumer.errors import (
     BadRecord,
     BadRecordError,
     IncompleteTopicError,
-    MissingTopicError,
     NewTopicError,
     SinkError,
     TransformError,
@@ -58,17 +57,6 @@ def ends_too_early(topic: str, ends: Mapping[int, int], read: Mapping[int, int],
         hint=NEW_TOPIC_REMEDY,
         **offsets,
     )
-
-
-def missing_topic(topic: str, error: BaseException) -> MissingTopicError:
-    """Return the error for a topic that Kafka does not have; ``error`` is that of the work on it."""
-    found = MissingTopicError(
-        f"topic {topic} does not exist: it was deleted before its records were read",
-        hint="restart the producer, which creates the topic and, with tailrace.missing.topic.handling.mode=snapshot, "
-        "reads the table again; or leave the table out with table.exclude.list",
-    )
-    found.__cause__ = error
-    return found
 
 
 def known_reason(

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
 
-from tailrace.runtime.errors import KafkaUnavailableError
 from tailrace.schemas.rowkind import Op
 from tailrace.schemas.sequence import Sequence
-from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.images import Images
 from tailrace.spark_consumer.normalize.latest import last_per_key, later, without_truncated
 from tailrace.spark_consumer.sink.base import TargetRows
@@ -31,23 +29,8 @@ _START = Sequence(0, 0, 0, 0, 0)
 
 
 def whole_topic(spark: SparkSession, client: Mapping[str, str], topic: str, ids: TopicIds) -> dict[int, OffsetRange]:
-    """Return what each partition has now, records of open transactions too.
-
-    Raises SinkError if the topic is gone, KafkaUnavailableError if Kafka does not tell.
-    """
-    ends = ids.ends(spark, [topic]).get(topic)
-    if ends is None and topic not in ids.missing(spark, [topic]):
-        raise KafkaUnavailableError(
-            "Kafka does not tell the id and the end offsets of the topic",
-            hint="check that the brokers run, grant READ and DESCRIBE on the topic to the user of the query, and run "
-            "the command again",
-        )
-    if ends is None:
-        raise SinkError(
-            "the topic is gone",
-            hint="leave the table out with --tables if the topic was deleted on purpose; else look into "
-            "tailrace.missing.topic.handling.mode of the producer",
-        )
+    """Return what each partition has now, records of open transactions too."""
+    ends = ids.ends_of(spark, topic)
     begins = beginning_offsets(spark, client, topic, ends)
     return {number: OffsetRange(begins[number], end) for number, end in ends.items()}
 

@@ -17,6 +17,7 @@ import pytest
 
 from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer import config, reload
+from tailrace.spark_consumer.errors import MissingTopicError
 from tests.embedded.kafka import KafkaBroker
 from tests.embedded.spark import spark_settings
 from tests.sinks.backend import SinkBackend
@@ -191,12 +192,14 @@ def test_earliest_loads_all_records(
     table = feed.table(table_schema(prefix, "t", INTEGER))
     run = BatchRunner(feed, table, backend, tmp_path)
     given: dict[str, Any] = given_to(run)
-    with pytest.raises(ConfigError, match="is not that of a query that has read a topic"):
+    with pytest.raises(ConfigError, match=r"has read a topic: name the configuration with which"):
         reload._reload(run._spark, config.parse(given), table.schema.topic, "earliest")
     run.batch(table.snapshot(prefix, 0, [row(1), row(2)], low=100, high=100), table.change("c", None, row(3), pos=110))
-    for other in (f"{prefix}.shop.missing", f"{prefix}.tailrace.watermarks"):
-        with pytest.raises(ConfigError, match="is not the topic of a table that the query reads"):
-            reload._reload(run._spark, config.parse(given), other, "earliest")
+    with pytest.raises(ConfigError, match=r"not the topic of a table that the query reads, by topic\.prefix"):
+        reload._reload(run._spark, config.parse(given), f"{prefix}.tailrace.watermarks", "earliest")
+    missing = f"{prefix}.shop.missing"
+    with pytest.raises(MissingTopicError, match=rf"{missing} does not exist\s+hint: .*, which creates the topic"):
+        reload._reload(run._spark, config.parse(given), missing, "earliest")
     [state] = (tmp_path / "checkpoint" / "tables" / table.schema.topic).glob("*.json")
 
     move_away(run)

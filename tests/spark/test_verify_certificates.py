@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from tailrace.runtime.errors import KafkaUnavailableError
 from tailrace.schemas.names import schemas_topic, watermarks_topic
 from tailrace.spark_consumer import config
-from tailrace.spark_consumer.errors import SinkError
+from tailrace.spark_consumer.errors import MissingTopicError
 from tailrace.spark_consumer.source.kafka_admin import SharedAdmin, TopicIds
 from tailrace.spark_consumer.verify.snapshot import compare_snapshots
 from tailrace.spark_consumer.verify.topic_rows import whole_topic
@@ -178,7 +178,9 @@ def test_topics_are_proven_by_their_certificates_and_planted_faults_are_found(
         "customers": "not decided",
     }
     [error] = [each for each in logs if each["event"] == "table not compared"]
-    assert (error["topic"], "the topic is gone" in error["error"]) == (f"{prefix}.{source.database}.unused", True)
+    unused = f"{prefix}.{source.database}.unused"
+    assert (error["topic"], f"topic {unused} does not exist" in error["error"]) == (unused, True)
+    assert "or leave the table out with table.exclude.list" in error["error"]
 
     # A compacted topic lacks the rows that changes of their keys have replaced.
     other = f"{prefix}x"
@@ -237,9 +239,9 @@ def test_topic_that_kafka_does_not_describe_is_not_gone(
     admin = SharedAdmin(client)
     ids = TopicIds(admin)
     try:
-        with pytest.raises(KafkaUnavailableError, match="Kafka does not tell the id and the end offsets"):
+        with pytest.raises(KafkaUnavailableError, match=f"end offsets of topic {topic}\n.*run the command again"):
             whole_topic(spark, client, topic, ids)
-        with pytest.raises(SinkError, match="the topic is gone"):
+        with pytest.raises(MissingTopicError, match=r"none does not exist\s+hint: restart the producer"):
             whole_topic(spark, client, f"{prefix}.shop.none", ids)
         ids.refresh(spark, [topic])  # as the next run of the command does
         assert whole_topic(spark, client, topic, ids)[0].end == 0
