@@ -71,7 +71,7 @@ def read_changes(
     own = {**CLIENT_DEFAULTS, "startingOffsets": "earliest", **client}
     fixed = {"kafka.isolation.level": READ_COMMITTED, "subscribe": topic, "includeHeaders": "true"}
     records = spark.readStream.format("kafka").options(**{**own, **fixed}).load()
-    return _decode(select_raw(records, "headers"), topic, tracker.versions(topic))
+    return _decode(select_raw(records, "headers"), tracker.versions(topic))
 
 
 def decode(
@@ -95,7 +95,7 @@ def decode(
     tracker = _published(records.sparkSession, prefix, client, optional=settings is not None)
     raw = select_raw(records.where(fn.col("topic") == topic), "headers")
     if settings is None:
-        return _decode(raw, topic, tracker.versions(topic))
+        return _decode(raw, tracker.versions(topic))
     found = record_format(settings).resolve(raw, topic, tracker)
     schema, rows = decode_versions(_wrapped(found.records), found.schemas, Images.CHANGELOG, read=found.read)
     return _changes(rows, schema)
@@ -207,11 +207,7 @@ def _published(spark: SparkSession, prefix: str, client: Mapping[str, str], *, o
     return tracker
 
 
-def _decode(raw: DataFrame, topic: str, schemas: list[TableSchema]) -> DataFrame:
-    if not schemas:
-        raise SchemaError(
-            f"no table schema is published for topic {topic}", hint="check the arguments topic and prefix"
-        )
+def _decode(raw: DataFrame, schemas: list[TableSchema]) -> DataFrame:
     known = fn.col("schema").isNull() | fn.col("schema").isin([schema.fingerprint for schema in schemas])
     checked = fn.when(known, fn.col("schema")).otherwise(fn.raise_error(fn.lit(_NEWER_SCHEMA)).cast("string"))
     schema, rows = decode_versions(_wrapped(raw.withColumn("schema", checked)), schemas, Images.CHANGELOG)

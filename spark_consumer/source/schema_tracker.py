@@ -188,8 +188,8 @@ class SchemaTracker:
         if known is None:
             raise SchemaError(
                 f"no table schema is published for topic {topic}",
-                hint="restart the producer, which publishes it with the next change, or leave the topic out with "
-                "table.exclude.list; of topic prefixes none may be the start of another",
+                hint="check topic and prefix; restart the producer, which publishes it with the next change, or leave "
+                "the topic out with table.exclude.list; of topic prefixes none may be the start of another",
                 schemas_topic=self._topic.topic,
             )
         return [schema for _, schema in sorted(known.values(), key=lambda entry: entry[0])]

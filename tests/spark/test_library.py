@@ -107,6 +107,9 @@ def test_times_without_a_zone_are_right_or_refused(spark: SparkSession, kafka_br
         with pytest.raises(SchemaError, match="time zone"):
             read_changes(spark, at.schema.topic, prefix=prefix, bootstrap_servers=kafka_broker.bootstrap)
     assert "spark.sql.session.timeZone=UTC" in caught.value.hint
+    missing = rf"no table schema is published for topic {prefix}\.shop\.none(?s:.*)hint: check topic and prefix"
+    with pytest.raises(SchemaError, match=missing):
+        decoded(spark, kafka_broker, prefix, f"{prefix}.shop.none")
 
 
 def decoded(spark: SparkSession, broker: KafkaBroker, prefix: str, topic: str) -> DataFrame:

@@ -30,6 +30,7 @@ from tailrace.spark_consumer.source.ranges import EARLIEST, OffsetRange, TopicRa
 from tailrace.spark_consumer.source.schema_tracker import SchemaTracker
 from tailrace.spark_consumer.source.topics import TableFilter, subscribe_pattern
 from tailrace.spark_consumer.source.types import field_type
+from tailrace.spark_consumer.source.version_decoder import merge_schemas
 from tailrace.spark_consumer.source.watermarks import SnapshotRuns
 from tests.spark.records import Table, connect, decimal, table_schema
 
@@ -122,6 +123,14 @@ def test_schemas_are_ordered_by_their_last_use_whatever_the_order_of_records() -
         # The table returns to its first schema.
         tracker.add(old.to_json(sequence=Sequence.at(1, "binlog.000001", 3)))
         assert tracker.versions("p.shop.t") == [new, old]
+
+
+def test_versions_with_other_keys_are_not_merged() -> None:
+    schema = table_schema("p", "t")
+    with pytest.raises(SchemaError, match=r"the key of shop\.t changed, so rows before and after it") as caught:
+        merge_schemas([schema, replace(schema, key=("id", "name"))])
+    assert "run tailrace reload --topic p.shop.t --from latest --config FILE" in caught.value.hint
+    assert "send the signal execute-snapshot for the table to the producer" in caught.value.hint
 
 
 class Published(ControlTopic):

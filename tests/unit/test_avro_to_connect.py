@@ -10,9 +10,16 @@ from pyspark.sql import types as tp
 from tailrace.producer.serialization.avro_schema import avro_schema
 from tailrace.runtime.errors import ConfigError, SchemaError
 from tailrace.schemas.connect import ConnectField, ConnectSchema
+from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.source.formats.avro_sides import connect_schema, physical
-from tailrace.spark_consumer.source.formats.json_sides import connect_fields, parse_columns, row_fields
+from tailrace.spark_consumer.source.formats.json_sides import (
+    JsonValues,
+    Sample,
+    connect_fields,
+    parse_columns,
+    row_fields,
+)
 from tests.debezium_parity import golden
 from tests.debezium_parity.payload import has_schema, split_schema
 
@@ -76,6 +83,23 @@ def test_flattened_record_is_an_error() -> None:
     remedy = r"remove transforms such as ExtractNewRecordState .*, or leave the topic out with table\.exclude\.list"
     with pytest.raises(SchemaError, match=rf"topic p\.shop\.t has a schema that is not a change event(?s:.*){remedy}"):
         row_fields(flat, "p.shop.t")
+
+
+def test_json_without_its_schema_is_an_error() -> None:
+    values, table = JsonValues({}), TableSchema("p.shop.t", "shop", "t", (), ())
+    with pytest.raises(
+        SchemaError, match=r"records of topic p\.shop\.t name a table schema that is not published"
+    ) as caught:
+        values.named("p.shop.t", "published:x", [])
+    assert (
+        "the present schemas again, and let it alone write to the topics of its prefix; if records" in caught.value.hint
+    )
+    assert "run tailrace reload --topic p.shop.t --from latest --config FILE" in caught.value.hint
+    with pytest.raises(
+        SchemaError, match=r"record of topic p\.shop\.t has a schema that is not Kafka Connect's"
+    ) as caught:
+        values.columns(table, "md5:x", Sample("{}", None), [])
+    assert caught.value.hint == "write the topic with org.apache.kafka.connect.json.JsonConverter"
 
 
 def test_datetime_needs_the_name_of_its_schema() -> None:

@@ -17,15 +17,19 @@ from tailrace.schemas.sequence import Sequence
 from tailrace.schemas.table import TableSchema
 from tailrace.spark_consumer.errors import SinkError
 from tailrace.spark_consumer.evolution.attempt import Attempt
+from tailrace.spark_consumer.evolution.plan import Fill
 from tailrace.spark_consumer.evolution.policy import EvolutionPolicy, SourceNames
+from tailrace.spark_consumer.images import MetadataField
 from tailrace.spark_consumer.sink.evolve import evolve
 from tailrace.spark_consumer.sink.jdbc_columns import TargetForm
 from tailrace.spark_consumer.sink.jdbc_dialect import StoredColumn, StoredTable, load_dialect
 from tailrace.spark_consumer.sink.jdbc_operations import JdbcOperations
 from tailrace.spark_consumer.sink.jdbc_table import JdbcTable
+from tailrace.spark_consumer.sink.jdbc_takeover import check_owned
 from tailrace.spark_consumer.sink.ledger import Ledger
 from tailrace.spark_consumer.sink.shape import Layout
 from tailrace.spark_consumer.sink.state import Shard, Stored, TargetState
+from tailrace.spark_consumer.sink.target import FillColumns
 
 if TYPE_CHECKING:
     from tailrace.spark_consumer.sink.jdbc_session import Session
@@ -74,6 +78,10 @@ class Database:
         else:
             assert found["changed"] in self.columns
             self.columns[found["changed"]] = found["wider"]
+
+    def query(self, _text: str) -> list[tuple[int]]:
+        """Return a row."""
+        return [(1,)]
 
 
 class Table(JdbcTable):
@@ -131,7 +139,7 @@ def run(table: Table, database: Database, wanted: TargetForm, changes: list[Alte
     table.read(session)
     table.form = wanted
     policy = EvolutionPolicy("evolve" if table.shard is None else "lenient")
-    evolve(JdbcOperations(table, session), wanted.schema, changes, policy)
+    evolve(JdbcOperations(table, session), wanted.schema, changes, policy, wanted.layout)
 
 
 @pytest.mark.parametrize("made", range(3))
@@ -213,6 +221,7 @@ def statements_of(table: Table, database: Database, wanted: TargetForm, changes:
     table.form = wanted
     with pytest.raises(SinkError, match="exception allows no change") as caught:
         evolve(JdbcOperations(table, session), wanted.schema, changes, EvolutionPolicy("exception"))
+    assert caught.value.hint.startswith("run what was not run yet of the statement, and start again")
     text = caught.value.context["statement"]
     assert isinstance(text, str)
     return text.split("; ")
@@ -259,3 +268,72 @@ def test_what_an_earlier_release_has_begun_goes_on_with_the_mark() -> None:
     assert table.entry is not None
     assert (table.entry.state.altering, table.entry.state.last_alteration) == ("", "1.1.1.0.0")
     assert [text for text in database.done if text.startswith("ALTER")] == []
+
+
+LOADED: Final = "drop or rename the target table: the next attempt loads it again from its topic, and no other table"
+
+
+def refused(table: Table, database: Database, wanted: TargetForm, changes: list[Alteration], problem: str) -> SinkError:
+    """Return the error of a table that cannot follow; nothing is changed."""
+    before = dict(database.columns)
+    with pytest.raises(SinkError, match=problem) as caught:
+        run(table, database, wanted, changes)
+    assert database.columns == before
+    return caught.value
+
+
+def test_a_target_that_cannot_follow_is_to_be_loaded() -> None:
+    database, table = Database({"id": "BIGINT", "a": "INT", "b": "INT"}), table_of("id", "a", "b")
+    both, operations = form(id="int64", a="int32", b="int32"), JdbcOperations(table, cast("Session", database))
+    exchanged = at(1, rename("a", "b"), rename("b", "a"))
+    problem = r"d\.t was altered in a way that its target table cannot follow: columns exchanged "
+    assert refused(table, database, both, [exchanged], problem).hint == LOADED
+    for fills, fault in (
+        ({"a": Fill("a", "b"), "b": Fill("b", "a")}, problem),
+        ({"a": Fill("a", "id")}, r"values of d\.t, column id, do not fit the type of a"),
+    ):
+        with pytest.raises(SinkError, match=fault) as caught:
+            operations.change([FillColumns(fills, both.schema, None)])
+        assert caught.value.hint == LOADED
+
+    table.read(cast("Session", database))
+    with pytest.raises(SinkError, match=r"the table `d`\.`t` has lost its column _seq") as caught:
+        check_owned(table)
+    assert caught.value.hint == LOADED.replace("drop or rename the target table", "drop the table")
+    with pytest.raises(SinkError, match=r"the table `d`\.`t` was dropped while its records were processed") as caught:
+        assert table_of("id").present
+    assert caught.value.hint == "start again, or wait for the next attempt: it creates and loads it"
+
+
+def test_a_target_without_the_columns_of_its_layout_names_what_to_change() -> None:
+    database, table = Database({"id": "BIGINT", "__pos": "INT"}), table_of("id")
+    wanted = replace(form(id="int64"), layout=Layout(fields=(MetadataField("__pos", "source", "pos"),)))
+    problem = "has a column __pos of another type than the metadata column of that name"
+    error = refused(table, database, wanted, [], problem)
+    assert error.hint == "give the field another column in add.fields, as in field:name, or drop the column"
+    del database.columns["__pos"]
+    run(table, database, wanted, [])
+    assert database.columns == {"id": "BIGINT", "__pos": "BIGINT"}
+
+    with_state(table, shape="history")
+    problem = r"the table `d`\.`t` has rows, and not the columns of the shape history"
+    error = refused(table, database, replace(form(id="int64"), layout=Layout("history")), [], problem)
+    assert error.hint == "set another target, or drop or rename the target table"
+    error = refused(table, database, wanted, [], "has the shape history, and the configuration asks for scd1")
+    assert error.hint == f"set the shape history for the table in sink.shape.overrides; or {LOADED}"
+
+
+def test_rows_whose_values_only_the_producer_can_read_stop_the_table_until_its_statement_was_run() -> None:
+    database, table = Database({"id": "BIGINT"}), table_of("id")
+    added = ColumnChange(AlterationKind.ADD, "k", schema=ConnectSchema("int32"))
+    wanted, changes = form(id="int64", k="int32"), [at(1, added)]
+    error = refused(table, database, wanted, changes, r"rows of d\.t can have other values than the source")
+    assert error.hint.startswith(
+        "send the signal to the producer, then run the statement to go on; or set tailrace.snap"
+    )
+    assert "['d.t']".replace("'", '"') in str(error.context["signal"])
+    assert "`last_alteration` = '1.1.1.0.0' WHERE " in str(error.context["statement"])
+    names = SourceNames(("id", "k")).to_json()
+    with_state(table, last_alteration="1.1.1.0.0", names=names)
+    run(table, database, wanted, changes)
+    assert database.columns == {"id": "BIGINT", "k": "INT"}

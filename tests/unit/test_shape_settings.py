@@ -11,7 +11,7 @@ from tailrace.runtime.errors import ConfigError
 from tailrace.spark_consumer import config
 from tailrace.spark_consumer.errors import SinkError, TransformError
 from tailrace.spark_consumer.images import Images, MetadataField, read_fields
-from tailrace.spark_consumer.sink.shape import ShapeOptions, TableShapes
+from tailrace.spark_consumer.sink.shape import Layout, ShapeOptions, TableShapes
 from tailrace.spark_consumer.transform.columns import Columns
 from tailrace.spark_consumer.transform.table_transform import TableTransform
 from tests.spark.records import table_schema
@@ -113,6 +113,12 @@ def test_several_expressions_for_one_table_are_an_error_of_the_table() -> None:
     assert caught.value.hint == "change the expressions, so that one of them matches the table"
     assert caught.value.context["expressions"] == [r"a\..*:soft-delete", r".*\.b:scd1"]
     assert TableShapes("scd1", ((r"a\..*", "soft-delete"), (r"[^a]\.b", "scd1"))).of("a", "b") == "soft-delete"
+
+
+def test_rows_of_a_history_are_not_compared() -> None:
+    with pytest.raises(SinkError, match=r"^t has the shape history, whose rows are not those of the source") as caught:
+        Layout("history").rows_of_source(cast("DataFrame", None), "t")
+    assert caught.value.hint == "leave the table out with --tables"
 
 
 @pytest.mark.parametrize(
