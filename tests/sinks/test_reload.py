@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.runtime.errors import ConfigError
+from tailrace.schemas.connect import ConnectField
 from tailrace.spark_consumer import config, reload
 from tailrace.spark_consumer.errors import MissingTopicError
 from tests.embedded.kafka import KafkaBroker
@@ -30,7 +31,7 @@ from tests.sinks.test_iceberg import IcebergBackend
 from tests.sinks.test_new_topics import Tables
 from tests.sinks.test_parquet import ParquetBackend
 from tests.sinks.test_upsert_kafka import UpsertKafkaBackend
-from tests.spark.records import Feed, Table, table_schema
+from tests.spark.records import Feed, Table, decimal, table_schema, unscaled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -211,6 +212,32 @@ def test_earliest_loads_all_records(
 
     assert run.parked() == {}
     assert backend.rows(table.schema) == {number: row(number) for number in (1, 2, 3, 4)}
+
+
+def test_a_column_whose_type_spark_lacks_is_left_behind_with_its_records(
+    spark: SparkSession, kafka_broker: KafkaBroker, prefix: str, tmp_path: Path
+) -> None:
+    """To exclude it is not enough: records that the topic has name its type."""
+    feed, backend = Feed(kafka_broker, prefix), DeltaBackend(spark, kafka_broker, tmp_path)
+    table = feed.table(table_schema(prefix, "t", INTEGER, ConnectField("d", decimal(65, 30))))
+    other = feed.table(table_schema(prefix, "other", INTEGER))
+    run = BatchRunner(feed, table, backend, tmp_path)
+    run.others = [other]
+    run.batch(table.change("c", None, row(1, d=unscaled(1)), pos=100), other.change("c", None, row(1), pos=100))
+    table.schema = table_schema(prefix, "t", INTEGER)
+    records = [[table.published(prefix, version=200)], table.change("c", None, row(2), pos=300)]
+    run.batch(*records, other.change("c", None, row(2), pos=310))
+    run.retry()
+    parked = run.parked()[table.schema.topic]
+    assert parked["reason"].startswith("column 'd' is a decimal with more digits")
+    assert parked["hint"].startswith(
+        "set decimal.handling.mode=string in the producer, or exclude the column with column"
+    )
+    [_, _, topic, _, begin, *_] = arguments_of(parked["hint"])
+
+    assert begin == "latest"
+    reload._reload(run._spark, config.parse(given_to(run)), topic, "latest")
+    read_by_the_producer(run, other)
 
 
 def test_records_that_were_held_are_removed(

@@ -69,6 +69,9 @@ def test_a_topic_that_is_missing_is_an_error(
     with pytest.raises(ControlTopicError, match="cannot be read") as caught:
         topic.poll(spark)
     assert "does not host this topic-partition" in str(caught.value.context["cause"])
+    assert caught.value.hint == "start the producer of this prefix first, and allow this client to read the topic"
+    Feed(kafka_broker, prefix).write([Table(table_schema(prefix, "a")).published(prefix)])
+    assert len(topic.poll(spark)) == 1
 
 
 def test_watermarks_of_mariadb_are_read(spark: SparkSession, kafka_broker: KafkaBroker, prefix: str) -> None:

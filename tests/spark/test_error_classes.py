@@ -77,9 +77,9 @@ def test_words_of_a_row_decide_nothing(spark: SparkSession) -> None:
     assert bad_record(error, "p.d.t") is None
     assert known_reason(spark, {}, "p.d.t", None, error, same=True) is None
     assert summary(error) == "[CAST_INVALID_INPUT] (SQLSTATE 22018)"
-    assert unknown_reason("p.d.t", error).message == (
-        "the records of topic p.d.t cannot be applied: [CAST_INVALID_INPUT] (SQLSTATE 22018)"
-    )
+    reason = unknown_reason("p.d.t", error)
+    assert reason.message == "the records of topic p.d.t cannot be applied: [CAST_INVALID_INPUT] (SQLSTATE 22018)"
+    assert reason.hint == "read the log above for the complete error, and remove its cause"
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,16 @@ def test_the_error_of_a_query_says_who_did_not_answer(spark: SparkSession) -> No
     ended = as_tailrace_error(failed(jvm, jvm.java.util.concurrent.ExecutionException(cause.java_exception)))  # type: ignore[attr-defined]
 
     assert isinstance(ended, KafkaUnavailableError)
-    assert (ended.message, "bootstrap.servers" in ended.hint) == ("the query failed: Kafka did not answer", True)
-    assert "Kafka" not in as_tailrace_error(thrown(spark, "java.net.ConnectException", "refused")).message
+    assert ended.message == "the query failed: Kafka did not answer"
+    assert ended.hint.startswith(
+        "check that the brokers run, bootstrap.servers and the kafka. settings, and start again"
+    )
+    refused = as_tailrace_error(thrown(spark, "java.net.ConnectException", "refused"))
+    assert (refused.message, refused.hint) == ("the query failed", "read the log above for the complete error")
     errors = jvm.org.apache.spark.sql.errors.QueryExecutionErrors
     other = as_tailrace_error(failed(jvm, errors.concurrentStreamLogUpdate(1)))
     assert "another query writes to its checkpoint" in other.message
+    assert other.hint == "stop the other query, or set another checkpointLocation for this one"
 
 
 def test_errors_that_end_executors_are_recognized(spark: SparkSession) -> None:
@@ -149,7 +154,7 @@ def test_errors_that_end_executors_are_recognized(spark: SparkSession) -> None:
     lost = thrown(spark, "org.apache.spark.SparkException", "Job aborted: ExecutorLostFailure")
     for error in (lost, thrown(spark, "java.lang.OutOfMemoryError", "Java heap space")):
         assert ends_executors(error)
-        assert "spark.executor.memory" in unknown_reason("p.d.t", error).hint
+        assert "(spark.executor.memory), or leave out the column that needs it" in unknown_reason("p.d.t", error).hint
     assert not ends_executors(cast_failure(spark, WORDS))
 
 
@@ -157,12 +162,20 @@ def test_only_kafka_denies_access(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     topics = jvm.java.util.HashSet()
     denied = jvm.org.apache.kafka.common.errors.TopicAuthorizationException
-    for names, expected in (("p.d.t", "Kafka denies reading topic p.d.t"), ("latest", "denies access to latest")):
+    for names, expected, rights in (
+        (
+            "p.d.t",
+            "Kafka denies reading topic p.d.t",
+            "READ and DESCRIBE on the topic, and READ on the consumer group,",
+        ),
+        ("latest", "denies access to latest", "READ, WRITE and DESCRIBE on that topic"),
+    ):
         topics.clear()
         topics.add(names)
         reason = known_reason(spark, {}, "p.d.t", None, failed(jvm, denied(topics)), same=True)
         assert reason is not None
         assert expected in reason.message
+        assert reason.hint.startswith(f"grant {rights} to the user of this client")
 
 
 def test_a_value_is_not_in_the_reason(spark: SparkSession) -> None:
@@ -173,6 +186,7 @@ def test_a_value_is_not_in_the_reason(spark: SparkSession) -> None:
 
     assert reason is not None
     assert reason.message == "a value of d.t, column n, does not fit the files"
+    assert reason.hint == "change the value at the source, or the column of the target so that it takes the value"
     assert "secret" in str(error)
     assert "secret" not in str(reason)
 
@@ -230,6 +244,8 @@ def test_tables_whose_tasks_fail_are_parked_and_others_go_on(
         assert cause in stored
         assert cause in str(ended)
         assert "private-value" not in stored + str(ended) + str(tables)
+    assert "give executors more memory (spark.executor.memory)" in str(ended)
+    assert ended.hint == "remove the causes and start again: the tables are then taken up where they stopped"
 
 
 def test_cancelled_jobs_end_the_query(spark: SparkSession) -> None:

@@ -36,7 +36,7 @@ from tailrace.spark_consumer.normalize.stored_records import (
 from tailrace.spark_consumer.normalize.table_state import TableState, TableStates
 from tailrace.spark_consumer.sink.parquet import _claim_in
 from tailrace.spark_consumer.sink.routing import Assignments
-from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange
+from tailrace.spark_consumer.source.ranges import OffsetRange, TopicRange, require_offsets
 from tailrace.spark_consumer.source.types import SEQUENCE_TYPE
 from tailrace.spark_consumer.tables.parking import ParkedTables
 from tailrace.spark_consumer.tables.progress import TablePosition, TableProgress
@@ -102,6 +102,7 @@ def test_error_that_stays_names_file_and_cause(
         with pytest.raises(StoredFileError, match=f"^{re.escape(name)} cannot be ") as caught:
             call()
         assert "fault at call" in str(caught.value.context["cause"])
+        assert caught.value.hint == "restore access to the file system, or the file from a copy of the checkpoint"
         assert faults.calls == (1 if lasting else 3)
 
 
@@ -141,8 +142,31 @@ def test_damaged_document_is_named(spark: SparkSession, tmp_path: Path, text: st
     file = tmp_path / "a.json"
     file.write_text(text)
 
-    with pytest.raises(StoredFileError, match=f"^{re.escape(str(file))} {what}\n"):
+    with pytest.raises(StoredFileError, match=f"^{re.escape(str(file))} {what}\n") as caught:
         read_document(spark, str(file), value)
+    assert caught.value.hint.startswith(
+        "restore the file from a copy of its directory; without one start with an empty"
+    )
+
+    file.write_text('{"format": 1, "value": 1}')
+    assert read_document(spark, str(file), value) == 1
+
+
+def test_offsets_that_cannot_be_read_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    offsets = tmp_path / "offsets"
+    offsets.mkdir()
+    (offsets / "0").write_text('v1\n{}\n{"p.d.t":{"0":5}}')
+    (offsets / "1").write_text(cut := 'v1\n{}\n{"p.d.t')
+
+    with pytest.raises(SinkError, match="the offsets of a batch cannot be read from the checkpoint") as caught:
+        require_offsets(spark, str(tmp_path))
+    assert (caught.value.context["path"], caught.value.context["content"]) == (f"{offsets}/1", cut)
+    assert caught.value.hint.startswith(
+        "restore the whole checkpoint directory, and use a Spark version that this release"
+    )
+
+    (offsets / "1").write_text((offsets / "0").read_text())
+    require_offsets(spark, str(tmp_path))
 
 
 def test_document_of_a_later_version_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -401,6 +401,7 @@ def test_a_renamed_column_stops_the_table_and_names_the_statement(spark: SparkSe
         transforms.of(renamed)
 
     assert "transforms.t.projection, line 1, column 12: " in caught.value.message
+    assert caught.value.hint == "change the setting to the columns that the table has now, and start again"
     assert caught.value.context["source"] == statement
     assert "amount" in str(caught.value.context["columns"])
     assert transforms.problems() == [], "the configuration was right: the other tables go on"
@@ -466,6 +467,7 @@ def test_tables_share_a_target_if_its_key_tells_them_apart(spark: SparkSession) 
         with pytest.raises(TransformError) as caught:
             found.of(other)
         assert problem == f"routes: {caught.value.message}"
+        assert caught.value.hint == "change routes or the key, and start again"
         return problem
 
     start = "routes: s_1.orders, s_2.orders have one target, shop.orders"
