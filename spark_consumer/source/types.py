@@ -134,7 +134,7 @@ def _plain_type(schema: ConnectSchema, column: str, topic: str) -> tp.DataType:
         return tp.MapType(tp.StringType(), _member(schema.values, column, topic))
     raise SchemaError(
         f"column {column!r} has a Connect type without a Spark type",
-        hint=_exclude(topic),
+        hint=_exclude_remedy(topic),
         topic=topic,
         type=schema.type,
     )
@@ -145,13 +145,13 @@ def _member(schema: ConnectSchema, column: str, topic: str) -> tp.DataType:
     if inner.decode is not None:
         raise SchemaError(
             f"column {column!r} has {schema.name} inside a struct, array or map, which is not supported",
-            hint=_exclude(topic),
+            hint=_exclude_remedy(topic),
             topic=topic,
         )
     return inner.column
 
 
-def _exclude(topic: str) -> str:
+def _exclude_remedy(topic: str) -> str:
     """Return what to do about a column that cannot be read: records that the topic has name its type too."""
     return f"exclude the column with column.exclude.list in the producer, then {reload_remedy(topic)}"
 
@@ -163,7 +163,7 @@ def _decimal_type(schema: ConnectSchema, column: str, topic: str) -> FieldType:
     if precision > MAX_PRECISION or not 0 <= scale <= precision:
         raise SchemaError(
             f"column {column!r} is a decimal with more digits than Spark's maximum of {MAX_PRECISION}",
-            hint=f"set decimal.handling.mode=string in the producer, or {_exclude(topic)}",
+            hint=f"set decimal.handling.mode=string in the producer, or {_exclude_remedy(topic)}",
             topic=topic,
             precision=precision,
             scale=scale,
