@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tailrace.producer.errors import KeysRefusedError
 from tailrace.producer.snapshot import reader
@@ -179,11 +180,17 @@ def test_keys_that_no_row_can_have_leave_the_table_healthy(
     ]
     topic = f"{prefix}.{database.name}.t"
     settings = settings_of(mysql_server, kafka_broker, prefix, database)
-    with CaptureThread(settings) as capture:
+    with capture_logs() as logs, CaptureThread(settings) as capture:
         capture.wait_snapshot()
         for keys, reason in refused:
             with pytest.raises(KeysRefusedError, match=rf"(?s){reason}.*hint: look for the signal in its log, which"):
                 list(answers(configured(settings), topic, [RepairRequest(keys)]))
+        said = str(logs)
+        for hint in (
+            "take the texts from a comparison of the table as it is now",
+            "compare again: the key has changed",
+        ):
+            assert f"hint: {hint}" in said
         keys = ChosenKeys(("id",), ("N", "99999999999", "7", "9"))
         assert len(list(answers(configured(settings), topic, [RepairRequest(keys)]))) == 2
         database.execute("INSERT INTO t VALUES (10, 'new')")
@@ -209,7 +216,8 @@ def test_keys_that_no_index_finds_are_refused_in_a_large_table(
     database.execute("CREATE TABLE t (id FLOAT PRIMARY KEY)")
     database.execute("CREATE TABLE u (id INT PRIMARY KEY)")
     settings = settings_of(mysql_server, kafka_broker, prefix, database)
-    with CaptureThread(settings, SnapshotHooks(before_low=SplitHook("t", lambda: None, 0))) as capture:
+    hooks = SnapshotHooks(before_low=SplitHook("t", lambda: None, 0))
+    with capture_logs() as logs, CaptureThread(settings, hooks) as capture:
         capture.wait_snapshot()
         for table, text in (("u", "1"), ("t", "3FE0000000000000")):
             answered = answers(
@@ -222,6 +230,7 @@ def test_keys_that_no_index_finds_are_refused_in_a_large_table(
             else:
                 with pytest.raises(KeysRefusedError, match="request was cancelled"):
                     list(answered)
+                assert "hint: request a snapshot of the whole table" in str(logs), "table u is small enough"
 
 
 @pytest.mark.parametrize("moment", ["before_low", "after_low", "before_high", "after_high"])

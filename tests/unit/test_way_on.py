@@ -26,14 +26,13 @@ from tailrace.producer.kafka.topic_reader import messages
 from tailrace.producer.mariadb.catalog import read_types_with_end, versioned
 from tailrace.producer.model.table import Column, ColumnCatalog, TableId
 from tailrace.producer.model.table_mode import TableMode
-from tailrace.producer.mysql import catalog, engine_commits
+from tailrace.producer.mysql import catalog, engine_commits, snapshot_session
 from tailrace.producer.mysql.binlog.packets import dump_from_file
 from tailrace.producer.mysql.connection import binlog_position
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.key_order import from_select
 from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.mysql.result_stream import _blocks
-from tailrace.producer.mysql.snapshot_session import MySqlSnapshotSession
 from tailrace.producer.mysql.text.collation import decode
 from tailrace.producer.serialization.column_default import connect_default
 from tailrace.producer.takeover.takeover import TakeoverOptions, take_over
@@ -120,7 +119,7 @@ def _described(native_type: str, charset: str | None) -> object:
             "choose key columns that are NOT NULL in message.key.columns",
         ),
         (
-            lambda: MySqlSnapshotSession(cast("Any", None)).check_condition(T, "SLEEP(9)"),
+            lambda: snapshot_session.MySqlSnapshotSession(cast("Any", None)).check_condition(T, "SLEEP(9)"),
             SourceError,
             "the condition on shop.t is not a predicate: the function SLEEP is not allowed",
             "use operators and common functions on the columns of the table, without subqueries",
@@ -202,6 +201,12 @@ def _described(native_type: str, charset: str | None) -> object:
             "let nothing else query information_schema.INNODB_TRX more often than once a second",
         ),
         (
+            lambda: _raise(snapshot_session._no_text(cast("Any", SimpleNamespace(table=T)), 2)),
+            SourceError,
+            "the server made no text of some rows that are to be compared\n  table: shop.t\n  rows: 2",
+            "raise max_allowed_packet of the server, to which the texts of a row must fit",
+        ),
+        (
             lambda: _raise(versioned(T)),
             SchemaError,
             "table shop.t has system versioning",
@@ -211,7 +216,7 @@ def _described(native_type: str, charset: str | None) -> object:
     ids=[
         *("position", "type", "charset", "name", "key", "condition", "default"),
         *("no binlog", "left out", "left out of MariaDB", "other server", "takeover"),
-        *("no progress", "closed", "no state", "not read", "list of transactions", "versioned"),
+        *("no progress", "closed", "no state", "not read", "list of transactions", "no text", "versioned"),
     ],
 )
 def test_errors_name_what_they_are_about_and_a_way_on(
