@@ -22,8 +22,8 @@ from tailrace.producer.mysql.offset import MySqlOffset
 from tailrace.producer.mysql.resume import (
     FILE_START,
     GTID_EVENTS,
-    NEW_SNAPSHOT,
     PURGED_HINT,
+    RESUME_REMEDY,
     event_at,
     nameless_file,
 )
@@ -56,7 +56,7 @@ def resume_in_file(
         raise BinlogError(
             "the binlog of the source ends before what was read from it: it lost its end, or was numbered from the "
             "start",
-            hint=f"{NEW_SNAPSHOT}; set sync_binlog=1 and innodb_flush_log_at_trx_commit=1",
+            hint=f"{RESUME_REMEDY}; set sync_binlog=1 and innodb_flush_log_at_trx_commit=1",
             file=stored.file,
             pos=max([stored.pos, *(mark.pos for mark in ahead if mark.file == stored.file)]),
             size=size,
@@ -65,7 +65,7 @@ def resume_in_file(
     if event is None:
         raise BinlogError(
             "no event begins at the stored position: the binlog file of the source is another one of that name",
-            hint=NEW_SNAPSHOT,
+            hint=RESUME_REMEDY,
             file=stored.file,
             pos=stored.pos,
         )
@@ -92,7 +92,7 @@ def require_gtids(session: Connection[Any], gtids: GtidSet, purged: GtidSet) -> 
     """Raise BinlogError if transactions without GTIDs follow what a stream by GTIDs leaves out."""
     if not purged.contains(gtids):
         return  # it names one that the binlog has, which those without GTIDs precede
-    if nameless := nameless_file(session, gtids, [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]):
+    if nameless := nameless_file(session, gtids):
         raise BinlogError(
             "transactions without GTIDs follow, which a stream by GTIDs does not have: name a GTID set that has the "
             "first GTIDs of the source",
@@ -109,7 +109,7 @@ def _require_server(session: Connection[Any], stored: FileOffset) -> None:
         raise BinlogError(
             "the source is another server than the one that was read, and without GTIDs a position in the binlog means "
             "nothing there",
-            hint=f"point database.hostname at the former server, or {NEW_SNAPSHOT}; gtid_mode=ON on all servers of a "
+            hint=f"point database.hostname at the former server, or {RESUME_REMEDY}; gtid_mode=ON on all servers of a "
             "cluster makes a failover possible",
             expected=stored.server_uuid,
             found=server,
@@ -117,5 +117,5 @@ def _require_server(session: Connection[Any], stored: FileOffset) -> None:
     if database.has_gtids(session):
         raise BinlogError(
             "gtid_mode of the source is ON, and the stored offset is a position without GTIDs",
-            hint=f"set gtid_mode = ON_PERMISSIVE, or {NEW_SNAPSHOT}: from then on the offset has GTIDs",
+            hint=f"set gtid_mode = ON_PERMISSIVE, or {RESUME_REMEDY}: from then on the offset has GTIDs",
         )

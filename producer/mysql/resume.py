@@ -7,7 +7,7 @@ the numbering of its binlog files. Otherwise the stream resumes by GTIDs, under 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -16,6 +16,7 @@ from pymysql.connections import Connection
 from tailrace.producer.errors import BinlogError, SourceBehindError, SourceError
 from tailrace.producer.model.binlog_events import TransactionCommit
 from tailrace.producer.mysql import connection as database
+from tailrace.producer.mysql.binlog.event_types import NEW_SNAPSHOT
 from tailrace.producer.mysql.connection import query
 from tailrace.producer.mysql.gtid import GtidSet
 from tailrace.producer.mysql.offset import AnyOffset, MySqlOffset
@@ -27,9 +28,10 @@ GTID_EVENTS: Final = frozenset({"Gtid", "Gtid_tagged_log_event"})
 """Types of the event that begins a transaction, as SHOW BINLOG EVENTS calls them; since MySQL 8.3 with a tag."""
 FILE_START: Final = 4
 """Position of the first event in a binlog file."""
-NEW_SNAPSHOT: Final = "take a new snapshot under another topic.prefix, or with snapshot.mode=when_needed"
+RESUME_REMEDY: Final = f"{NEW_SNAPSHOT}, or with snapshot.mode=when_needed"
+"""The way on where a start cannot resume."""
 PURGED_HINT: Final = (
-    f"{NEW_SNAPSHOT}; keep binlog files longer (binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7)"
+    f"{RESUME_REMEDY}; keep binlog files longer (binlog_expire_logs_seconds, expire_logs_days of MySQL 5.7)"
 )
 
 
@@ -53,7 +55,7 @@ def read_history(session: Connection[Any]) -> ServerHistory:
     if not database.has_gtids(session):
         raise BinlogError(
             "gtid_mode of the source is not ON, and the stored offset is a set of GTIDs",
-            hint=f"set gtid_mode = ON if nothing was written without GTIDs; else {NEW_SNAPSHOT}",
+            hint=f"set gtid_mode = ON if nothing was written without GTIDs; else {RESUME_REMEDY}",
         )
     purged = GtidSet.parse(database.purged_gtids(session))
     executed = GtidSet.parse(database.executed_gtids(session))
@@ -103,7 +105,7 @@ def require_same_transaction(read: TransactionCommit, found: TransactionCommit |
         raise BinlogError(
             "the source has given the GTID of a transaction that was read before to another transaction: it was "
             "restored from an older copy",
-            hint=f"{NEW_SNAPSHOT}: changes that were read before are not on the server any more",
+            hint=f"{RESUME_REMEDY}: changes that were read before are not on the server any more",
             gtid=read.gtid,
             read=f"{read.file}:{read.end}, {read.ts}",
             found=f"{found.file}:{found.end}, {found.ts}",
@@ -138,7 +140,7 @@ def _require_transactions(
         if half_written
         else "the source has not executed transactions that were read before: it is another server, or lost data"
     )
-    hint = f"point database.hostname at a server of the same cluster that has all transactions, or {NEW_SNAPSHOT}"
+    hint = f"point database.hostname at a server of the same cluster that has all transactions, or {RESUME_REMEDY}"
     if executed.shares_server(wanted) or not wanted:
         raise SourceBehindError(message, hint=hint, **facts)
     raise BinlogError(message, hint=hint, **facts)
@@ -163,7 +165,7 @@ def _numbering_continues(
         raise BinlogError(
             "the binlog file of the source is shorter than what was read from it: it lost its end, and its GTIDs may "
             "have been given to other transactions",
-            hint=f"{NEW_SNAPSHOT}; set sync_binlog=1 and innodb_flush_log_at_trx_commit=1",
+            hint=f"{RESUME_REMEDY}; set sync_binlog=1 and innodb_flush_log_at_trx_commit=1",
             file=stored.file,
             pos=stored.pos,
             size=size,
@@ -173,23 +175,22 @@ def _numbering_continues(
 
 def require_gtids_since(session: Connection[Any], stored: MySqlOffset) -> None:
     """Raise BinlogError if files after that of ``stored`` have transactions without GTIDs: a change of gtid_mode."""
-    names = [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]
-    later = names[names.index(stored.file) + 1 :] if stored.file in names else names
-    if nameless := nameless_file(session, stored.gtids, later):
+    if nameless := nameless_file(session, stored.gtids, after=stored.file):
         raise BinlogError(
             "gtid_mode of the source was not ON for a while: transactions without GTIDs follow what was read, which a "
             "stream by GTIDs does not have",
-            hint=NEW_SNAPSHOT,
+            hint=RESUME_REMEDY,
             file=nameless,
         )
 
 
-def nameless_file(session: Connection[Any], gtids: GtidSet, files: Iterable[str]) -> str:
+def nameless_file(session: Connection[Any], gtids: GtidSet, *, after: str = "") -> str:
     """Return the first file with transactions without GTIDs that a stream by GTIDs would leave out; '': none.
 
-    The server begins with the newest file before which there are no other GTIDs.
+    The server begins with the newest file before which there are no other GTIDs. ``after``: only later files.
     """
-    for file in files:
+    names = [str(row[0]) for row in query(session, "SHOW BINARY LOGS")]
+    for file in names[names.index(after) + 1 :] if after in names else names:
         events = query(session, f"SHOW BINLOG EVENTS IN {session.escape(file)} LIMIT 4")
         previous = next((str(event[5]) for event in events if event[2] == "Previous_gtids"), "")
         if not gtids.contains(GtidSet.parse(previous)):
