@@ -112,11 +112,11 @@ def _named(topic: str, kind: str) -> Iterator[None]:
         ) from error
 
 
-class CarryOver:
+class CarryOver(_Folders):
     """The records that splits hold: a folder for each batch, and in it one for each split that holds records."""
 
     def __init__(self, checkpoint: str) -> None:
-        self._folders = _Folders(checkpoint, "carry-over")
+        super().__init__(checkpoint, "carry-over")
         self._removed: dict[str, tuple[HeldFolder, ...]] = {}
 
     def read(self, spark: SparkSession, topic: str, folders: Iterable[HeldFolder]) -> DataFrame:
@@ -138,10 +138,10 @@ class CarryOver:
 
     def write(self, held: DataFrame, topic: str, step: int) -> str:
         """Store raw records with their ``holder``; return the folder of the batch."""
-        name = self._folders.new(step)
+        name = self.new(step)
         folder = fn.substring(fn.sha2(fn.col("holder"), 256), 1, _DIGITS)
         stored = held.select(*CARRY_OVER_TYPE.names, folder.alias(_FOLDER)).repartition("holder")
-        stored.write.mode("overwrite").partitionBy(_FOLDER).parquet(self._folders.path(topic, name))
+        stored.write.mode("overwrite").partitionBy(_FOLDER).parquet(self.path(topic, name))
         return name
 
     def remove(
@@ -151,19 +151,15 @@ class CarryOver:
         if not folders or self._removed.get(topic) == folders:
             return
         kept = {folder.folder for folder in held}
-        self._folders.keep(spark, topic, kept, step)
+        self.keep(spark, topic, kept, step)
         for folder in folders:
             if folder.folder in kept:
                 delete(spark, self._path(topic, folder))
         self._removed[topic] = folders
 
-    def remove_all(self, spark: SparkSession, topic: str) -> None:
-        """Remove all records of a topic."""
-        self._folders.remove_all(spark, topic)
-
     def _path(self, topic: str, folder: HeldFolder) -> str:
         name = hashlib.sha256(folder.holder.encode()).hexdigest()[:_DIGITS]
-        return f"{self._folders.path(topic, folder.folder)}/{_FOLDER}={name}"
+        return f"{self.path(topic, folder.folder)}/{_FOLDER}={name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,15 +217,15 @@ class MovedKeys:
         )
 
 
-class RememberedDeletes:
+class RememberedDeletes(_Folders):
     """The deletes that are remembered: a folder for each batch."""
 
     def __init__(self, checkpoint: str) -> None:
-        self._folders = _Folders(checkpoint, "deletes")
+        super().__init__(checkpoint, "deletes")
 
     def without_older(self, decoded: DataFrame, topic: str, folders: Iterable[str]) -> DataFrame:
         """Return the records without those that are older than a remembered delete of their key."""
-        paths = [self._folders.path(topic, folder) for folder in folders]
+        paths = [self.path(topic, folder) for folder in folders]
         if not paths:
             return decoded
         spark = decoded.sparkSession
@@ -252,17 +248,9 @@ class RememberedDeletes:
         found = deletes.agg(fn.max("seq").alias("seq")).collect()[0]["seq"]
         if found is None:
             return {}
-        folder, stored = self._folders.new(step), deletes.groupBy("key").agg(fn.max("seq").alias("deleted"))
-        stored.write.mode("overwrite").parquet(self._folders.path(topic, folder))
+        folder, stored = self.new(step), deletes.groupBy("key").agg(fn.max("seq").alias("deleted"))
+        stored.write.mode("overwrite").parquet(self.path(topic, folder))
         return {folder: Sequence(**found.asDict())}
-
-    def keep(self, spark: SparkSession, topic: str, folders: Collection[str], step: int) -> None:
-        """Remove all other folders of the steps up to one: their deletes need not be remembered any more."""
-        self._folders.keep(spark, topic, folders, step)
-
-    def remove_all(self, spark: SparkSession, topic: str) -> None:
-        """Remember no delete of a topic."""
-        self._folders.remove_all(spark, topic)
 
 
 def greatest_by_partition(decoded: DataFrame) -> dict[int, Sequence]:

@@ -170,11 +170,11 @@ class ChangelogTable(TablePart):
         """Store the raw records that are held newly; return their folders, with the splits of the records."""
         held = found.where(fn.col("holder").isNotNull())
         rows = held.groupBy("holder").agg(fn.collect_set("split").alias("splits")).collect()
-        folder = ""
-        if rows:
-            identity = held.select("partition", "offset", "holder")
-            records = raw.where(fn.col("value").isNotNull()).join(identity, ["partition", "offset"])
-            folder = self._stored.carry_over.write(records, self._topic, step)
+        if not rows:
+            return {}
+        identity = held.select("partition", "offset", "holder")
+        records = raw.where(fn.col("value").isNotNull()).join(identity, ["partition", "offset"])
+        folder = self._stored.carry_over.write(records, self._topic, step)
         return {HeldFolder(row["holder"], folder): tuple(sorted(row["splits"])) for row in rows}
 
     def _store(
