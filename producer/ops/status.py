@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -75,8 +76,8 @@ class Status:
         self._received_at: float | None = None
         """When the source last sent something. What is said of the past is measured by ``time.monotonic``: no clock
         must hide an outage, neither one of this host that is set back nor one of the source that is ahead."""
-        self._through_at: float | None = None
-        """What the source committed until this moment is in Kafka; None: not known."""
+        self._through_at = -math.inf
+        """What the source committed until this moment is in Kafka; -inf: not known."""
         self._at_end = False
         """Whether the source had nothing more when ``_through_at`` was set."""
         self._log: tuple[LogDistance, float, float] | None = None
@@ -266,7 +267,7 @@ class Status:
             stream.commits += 1
             stream.committed_ts_us = now_us = time.time_ns() // 1000
             committed_at = time.monotonic() - max(0, now_us - stream.source_ts_us) / 1_000_000
-            self._through_at = max(committed_at, committed_at if self._through_at is None else self._through_at)
+            self._through_at = max(committed_at, self._through_at)
 
     def log_measured(self, distance: LogDistance, *, valid_s: float) -> None:
         """The stored position is ``distance`` behind the end of the log; another measure follows in ``valid_s``."""
@@ -293,7 +294,7 @@ class Status:
 
         It is 0 only while the source confirms that it has nothing more. None: nothing is known yet.
         """
-        if self._through_at is None:
+        if self._through_at == -math.inf:
             return None
         behind_s = now - self._through_at
         return 0 if self._at_end and behind_s <= CONFIRMED_S else int(behind_s * 1000)

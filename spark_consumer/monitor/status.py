@@ -126,12 +126,8 @@ class _Table:
     """Partition to the end of the topic when that batch was planned."""
     planned: int = 0
     """Offsets in the running batch."""
-    through_at: float | None = None
-    """All records up to this moment are applied; None: not known."""
-
-    def applied_through(self, moment: float) -> None:
-        """All records up to ``moment`` are applied."""
-        self.through_at = moment if self.through_at is None else max(moment, self.through_at)
+    through_at: float = -math.inf
+    """All records up to this moment are applied; -inf: not known."""
 
 
 class Status:
@@ -200,7 +196,7 @@ class Status:
             if result.newest_ms is not None:
                 table.newest_ms = max(result.newest_ms, table.newest_ms or 0)
                 behind_s = max(0.0, time.time() - result.newest_ms / 1000)
-                table.applied_through(time.monotonic() - behind_s)
+                table.through_at = max(table.through_at, time.monotonic() - behind_s)
             table.snapshot = result.snapshot or table.snapshot
             table.way = result.way or table.way
             return before
@@ -240,7 +236,7 @@ class Status:
     def _note_read(self) -> None:
         for topic, table in self._tables.items():
             if self._is_read(topic, table):
-                table.applied_through(self._answered_at)
+                table.through_at = max(table.through_at, self._answered_at)
 
     def positions(self, tables: Mapping[str, Any]) -> None:
         """These tables go on at positions of their own (tables/progress.py); those with a reason are parked."""
@@ -271,10 +267,10 @@ class Status:
         position is behind at least since it was parked, or since this process began.
         """
         now, through_at = time.monotonic(), table.through_at
-        if through_at is None and topic in self._positions:
+        if through_at == -math.inf and topic in self._positions:
             parked_at = self._positions[topic].get("parked_at")
             through_at = now - max(0.0, time.time() - parked_at) if parked_at else self._began_at
-        if through_at is None:
+        if through_at == -math.inf:
             return None
         is_current = self._is_read(topic, table) and now - self._answered_at <= CONFIRMED_S
         return 0 if is_current else int((now - through_at) * 1000)
