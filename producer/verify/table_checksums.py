@@ -20,7 +20,7 @@ from typing import Final
 
 from tailrace.producer.app.connection_settings import kafka_settings, mysql_source
 from tailrace.producer.config import ProducerConfig
-from tailrace.producer.model.protocols import NotComparedError, RowTexts, SnapshotSession, SplitQuery
+from tailrace.producer.model.protocols import NotComparedError, RowTexts, SnapshotSession, SplitQuery, TableSize
 from tailrace.producer.model.table import Table, TableId
 from tailrace.producer.serialization.captured_tables import CapturedTables
 from tailrace.producer.serialization.column_transforms import ColumnTransforms
@@ -108,8 +108,9 @@ class _Reading:
         """Yield the progress behind each range, then the sum of each of the first buckets that has rows."""
         rows: dict[int, int] = defaultdict(int)
         sums: dict[int, int] = defaultdict(int)
-        estimated = self._session.estimated_size(self._table.id).rows * sample // BUCKETS
-        for task in self._tasks():
+        size = self._session.estimated_size(self._table.id)
+        estimated = size.rows * sample // BUCKETS
+        for task in self._tasks(size):
             for number, count, xor in self._session.bucket_sums(task, self._texts, sample):
                 rows[number] += count
                 sums[number] ^= xor
@@ -118,7 +119,7 @@ class _Reading:
 
     def rows(self, request: Request) -> Iterator[ComparedRow]:
         """Yield the requested rows."""
-        for task in self._tasks():
+        for task in self._tasks(self._session.estimated_size(self._table.id)):
             yield from (ComparedRow(*each) for each in self._session.compared_rows(task, self._texts, request))
 
     def require(self, definition: str) -> None:
@@ -128,11 +129,10 @@ class _Reading:
                 "the table was altered while it was compared", hint="run the command again", table=str(self._table.id)
             )
 
-    def _tasks(self) -> Iterator[SplitQuery]:
-        table, splitter = self._table.id, self._splitter
-        size = self._session.estimated_size(table)
+    def _tasks(self, size: TableSize) -> Iterator[SplitQuery]:
+        splitter = self._splitter
         for span in splitter.ranges(splitter.unread_ranges(splitter.max_key(size), ()), size):
-            yield SplitQuery(table, self._columns, span)
+            yield SplitQuery(self._table.id, self._columns, span)
         self.require(self.definition)
 
 
